@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The base layer in one include: units, errors, results, clock, log, cleanup, checks, locks.
+#pragma once
+
+#include "allocator/base/check.h"
+#include "allocator/base/cleanup.h"
+#include "allocator/base/clock.h"
+#include "allocator/base/error.h"
+#include "allocator/base/log.h"
+#include "allocator/base/process_exit.h"
+#include "allocator/base/ranked_mutex.h"
+#include "allocator/base/result.h"
+#include "allocator/base/sizes.h"
+#include "allocator/base/units.h"

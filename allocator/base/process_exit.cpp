@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/base/process_exit.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <pthread.h>
+
+namespace stillwake {
+namespace {
+
+// Set by handlers that run after main, or in a child: plain flags of the process, never reset.
+std::atomic<bool> exiting{false};
+std::atomic<bool> forked{false};
+std::once_flag registered;
+
+} // namespace
+
+void note_process_start() {
+  std::call_once(registered, [] {
+    std::atexit([] { exiting = true; });
+    pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  });
+}
+
+bool driver_is_out_of_reach() { return exiting || forked; }
+
+} // namespace stillwake
