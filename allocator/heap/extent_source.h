@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// An ExtentSource puts memory behind addresses when a Heap needs it. The heap knows addresses only; how large an extent
+// is, and whether there is memory, is decided by who implements this.
+#pragma once
+
+#include "allocator/base/base.h"
+
+namespace stillwake {
+
+enum class BlockKind {
+  kShared,    ///< may share its pages with other blocks
+  kOneHandle, ///< has its pages for itself, behind exactly one driver handle: for registration and export
+};
+
+class ExtentSource {
+public:
+  virtual ~ExtentSource() = default;
+
+  /// Backs at least `at_least` pages from the front of `hole`, which has nothing behind it; may back more of it.
+  /// Answers the range that is backed now: a prefix of `hole`. kOneHandle: exactly `at_least` pages, one handle.
+  /// Errors: kOutOfDeviceMemory, kLost; then nothing has changed.
+  [[nodiscard]] virtual Result<PageRange> back(PageRange hole, Pages at_least, BlockKind kind) = 0;
+};
+
+} // namespace stillwake
