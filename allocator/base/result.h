@@ -26,7 +26,7 @@ inline tl::unexpected<Error> failure(ErrorCode code, std::string message) {
 /// Returns from the calling function with the error of `expression`, which is a Result.
 #define STILLWAKE_TRY(expression)                                                                                      \
   do {                                                                                                                 \
-    auto stillwake_result_ = (expression);                                                                             \
+    auto&& stillwake_result_ = (expression);                                                                           \
     if (!stillwake_result_) {                                                                                          \
       return ::stillwake::failure(std::move(stillwake_result_).error());                                               \
     }                                                                                                                  \
