@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/driver/device.h"
+
+#include <array>
+#include <utility>
+
+namespace stillwake {
+namespace {
+
+// -1 where the driver does not know the attribute: older than our headers, hence without the feature.
+int attribute(DriverTable& table, CUdevice handle, CUdevice_attribute which) {
+  int value = -1;
+  return table.cuDeviceGetAttribute(&value, which, handle) == CUDA_SUCCESS ? value : -1;
+}
+
+Result<void> push(Device& device) {
+  if (driver_is_out_of_reach()) {
+    return failure(
+        ErrorCode::kLost,
+        "the process is exiting, or was forked from one that has the driver open: the driver cannot be used");
+  }
+  return STILLWAKE_CALL(device.table(), "entering the device's context", cuCtxPushCurrent, device.context());
+}
+
+} // namespace
+
+Result<std::unique_ptr<Device>> Device::open(DriverTable& table, DeviceIndex index) {
+  const std::string which = "device " + std::to_string(index.value());
+  std::unique_ptr<Device> device(new Device(table, index));
+  STILLWAKE_TRY(STILLWAKE_CALL(table, "finding a device", cuDeviceGet, &device->handle_, index.value()));
+  std::array<char, 256> name{};
+  STILLWAKE_TRY(STILLWAKE_CALL(table, "reading a device's name", cuDeviceGetName, name.data(),
+                               static_cast<int>(name.size()), device->handle_));
+  device->name_ = name.data();
+  std::size_t total = 0;
+  STILLWAKE_TRY(STILLWAKE_CALL(table, "reading a device's memory size", cuDeviceTotalMem, &total, device->handle_));
+  device->total_memory_ = Bytes(total);
+
+  device->features_.virtual_memory =
+      attribute(table, device->handle_, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 1;
+  device->features_.context_event = static_cast<bool>(table.cuCtxRecordEvent);
+  device->features_.host_numa_node = attribute(table, device->handle_, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+  if (!device->features_.virtual_memory) {
+    return failure(ErrorCode::kDriverTooOld,
+                   which + " (" + device->name_ + ") has no virtual memory management, which Stillwake needs");
+  }
+
+  CUmemAllocationProp memory = {};
+  memory.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  memory.location = {CU_MEM_LOCATION_TYPE_DEVICE, device->handle_};
+  std::size_t granularity = 0;
+  STILLWAKE_TRY(STILLWAKE_CALL(table, "reading a device's granularity", cuMemGetAllocationGranularity, &granularity,
+                               &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  if (granularity == 0 || kPageBytes.count() % granularity != 0) {
+    return failure(ErrorCode::kDriverTooOld, which + " (" + device->name_ + ") hands out memory in pieces of " +
+                                                 readable(Bytes(granularity)) + "; Stillwake needs pages of " +
+                                                 readable(kPageBytes));
+  }
+  STILLWAKE_TRY(STILLWAKE_CALL(table, "retaining a device's primary context", cuDevicePrimaryCtxRetain,
+                               &device->context_, device->handle_));
+  return device;
+}
+
+Device::~Device() {
+  if (context_ == nullptr || driver_is_out_of_reach()) {
+    return;
+  }
+  const Result<void> released =
+      STILLWAKE_CALL(table_, "releasing a device's primary context", cuDevicePrimaryCtxRelease, handle_);
+  if (!released) {
+    table_.log(LogLevel::kWarning, released.error().describe().c_str());
+  }
+}
+
+Result<std::pair<Bytes, Bytes>> Device::memory_info() {
+  STILLWAKE_ENTER(*this);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  STILLWAKE_TRY(STILLWAKE_CALL(table_, "reading a device's free memory", cuMemGetInfo, &free, &total));
+  return std::pair(Bytes(free), Bytes(total));
+}
+
+Result<bool> Device::owns(Stream stream) {
+  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
+    return true;
+  }
+  STILLWAKE_ENTER(*this);
+  CUcontext context = nullptr;
+  STILLWAKE_TRY(STILLWAKE_CALL(table_, "finding a stream's context", cuStreamGetCtx, stream, &context));
+  return context == context_;
+}
+
+ContextScope::ContextScope(Device& device) : device_(device), entered_(push(device)) {}
+
+ContextScope::~ContextScope() {
+  if (!entered_ || driver_is_out_of_reach()) {
+    return;
+  }
+  // A pop that did not happen would leave the caller inside our context: it is tried twice before it is given up.
+  DriverTable& table = device_.table();
+  CUcontext popped = nullptr;
+  if (table.cuCtxPopCurrent(&popped) == CUDA_SUCCESS) {
+    return;
+  }
+  const Result<void> again = STILLWAKE_CALL(table, "leaving the device's context", cuCtxPopCurrent, &popped);
+  if (!again) {
+    table.log(LogLevel::kError, again.error().describe().c_str());
+  }
+}
+
+} // namespace stillwake
