@@ -85,8 +85,8 @@ def command_bench(options):
 def command_format(options):
     tools.ensure(with_format=True)
     if tools.clang_format() is None:
-        die(f"clang-format {tools.CLANG_FORMAT_MAJOR} is missing")
-    check = [sys.executable, "-B", str(ROOT / "tests/lint/format_lint.py"), str(ROOT), tools.clang_format(), "--fix"]
+        die("clang-format is missing")
+    check = [sys.executable, "-B", str(ROOT / "tests/lint/format_lint.py"), str(ROOT), "--fix"]
     return subprocess.run(check).returncode
 
 

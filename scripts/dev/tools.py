@@ -9,10 +9,12 @@ import sys
 import machine
 from machine import ROOT, die, say
 
+sys.path.append(str(ROOT / "tests" / "lint"))
+import format_lint  # noqa: E402  (the check knows which clang-format it needs)
+
 VENV_BIN = ROOT / ".venv" / "bin"
 PINS = dict(line.split("==") for line in (ROOT / "scripts/requirements.txt").read_text().split() if "==" in line)
 MESON_AT_LEAST = (1, 0, 1)
-CLANG_FORMAT_MAJOR = 14
 
 
 def _version(program):
@@ -26,7 +28,7 @@ def _version(program):
 
 def find(name, accept):
     """The program of .venv or of the machine whose version is accepted, or None."""
-    for candidate in (VENV_BIN / name, shutil.which(name), shutil.which(f"{name}-{CLANG_FORMAT_MAJOR}")):
+    for candidate in (VENV_BIN / name, shutil.which(name)):
         if candidate and os.path.exists(candidate) and accept(_version(str(candidate))):
             return str(candidate)
     return None
@@ -41,7 +43,7 @@ def ninja():
 
 
 def clang_format():
-    return find("clang-format", lambda version: version[:1] == (CLANG_FORMAT_MAJOR,))
+    return format_lint.clang_format(ROOT)
 
 
 def driver_headers_found():
@@ -70,7 +72,7 @@ def ensure(with_format=False):
     if lacking and not installed:
         die(f"missing: {', '.join(lacking)}; pip could not install it from PyPI")
     if with_format and clang_format() is None and not _pip_install(["clang-format"]):
-        say(f"going on without clang-format {CLANG_FORMAT_MAJOR} (the check of the format)")
+        say(f"going on without clang-format {format_lint.MAJOR} (the check of the format)")
     return installed
 
 
