@@ -4,13 +4,9 @@
 #pragma once
 
 #include "allocator/base/base.h"
+#include "allocator/heap/block_kind.h"
 
 namespace stillwake {
-
-enum class BlockKind {
-  kShared,    ///< may share its pages with other blocks
-  kOneHandle, ///< has its pages for itself, behind exactly one driver handle: for registration and export
-};
 
 class ExtentSource {
 public:

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Shard is a named set of allocations on one device that sleeps and wakes as one. Its addresses are reserved once and
+// never change; only what lies behind them comes and goes.
+#pragma once
+
+#include "allocator/base/result.h"
+#include "allocator/driver/driver.h"
+#include "allocator/heap/block_kind.h"
+#include "shard/options.h"
+
+#include <memory>
+
+namespace stillwake {
+
+class ShardCore;
+
+/// The states, and what each allows. free is allowed in every state: it is never more than a note where it cannot be
+/// carried out at once.
+///   kAwake        allocate, use, sleep, swap out, prepare, trim
+///   kSealed       a sleep is under way: allocate answers busy
+///   kStagedSleep  copied, still mapped: commit or abandon
+///   kAsleep       wake, swap in, trim, read the host copy; allocate answers asleep
+///   kStagedWake   mapped, nothing restored: commit or abandon
+///   kWaking       use where the ticket says ready, allocate (the stream waits for all); sleep answers busy
+///   kCorrupted    a wake's verdict was bad: the backing is kept; use at your own risk, free; sleep and allocate are
+///   refused kLost         the device's context is dead: free, destroy
+enum class ShardState { kAwake, kSealed, kStagedSleep, kAsleep, kStagedWake, kWaking, kCorrupted, kLost };
+const char* to_string(ShardState state);
+
+struct ShardStats {
+  std::uint64_t blocks = 0; ///< live
+  Bytes allocated;          ///< in live blocks
+  Bytes mapped;             ///< physical bytes behind addresses now
+  Bytes reserved_addresses;
+  Bytes host_pinned;         ///< of this shard
+  std::uint64_t handles = 0; ///< physical allocations held
+  std::uint64_t queued_frees = 0;
+  std::uint64_t sleeps = 0;
+  std::uint64_t wakes = 0;
+};
+
+class Shard {
+public:
+  /// Reserves the addresses; takes no device memory. The driver outlives the shard and stays at one address.
+  /// Errors: kInvalidArgument (an empty name, a device that does not exist, trust without frozen, an odd size),
+  /// kDriverTooOld, kOutOfHostMemory (addresses), kLost.
+  [[nodiscard]] static Result<Shard> create(Driver& driver, ShardOptions options);
+
+  Shard(Shard&&) noexcept;
+  Shard& operator=(Shard&&) noexcept;
+  /// Waits for a transition and for the device, then gives everything back. Live blocks (logged with their count and
+  /// bytes) and a sleeping shard are no error: their addresses simply end.
+  ~Shard();
+
+  /// A block of at least `size` bytes (1 or more), aligned to 512, for use on `stream` at once and on others after the
+  /// usual event. The content is undefined. Any thread, any number at once.
+  /// Errors: kInvalidArgument (0 bytes; more than the reservation; a stream of another device), kOutOfDeviceMemory,
+  /// kAsleep, kBusy (a transition is under way; or a wake, and the stream is capturing), kCorrupted, kLost. Failure
+  /// changes nothing.
+  [[nodiscard]] Result<void*> allocate(Bytes size, Stream stream = nullptr, BlockKind kind = BlockKind::kShared);
+
+  /// Gives a block back; any thread, any state, never waits. `stream`: where its last work was queued. Without it all
+  /// work queued on the device so far is assumed to use the block. Errors: kInvalidArgument for a pointer that no live
+  /// block of this shard starts at (a foreign one, a double free).
+  [[nodiscard]] Result<void> free(void* pointer);
+  [[nodiscard]] Result<void> free(void* pointer, Stream stream);
+
+  const std::string& name() const;
+  DeviceIndex device() const;
+  Policy policy() const;
+  /// Asks the verdict of a wake that has ended, without waiting.
+  ShardState state() const;
+  ShardStats stats() const;
+  /// Whether the address lies in this shard's reservation.
+  bool contains(const void* pointer) const;
+
+  /// Pins host memory for what is live now, so that the next sleep only copies. Awake only. kBackground returns at
+  /// once; the next transition waits for it, and its errors come from there. Errors: kAsleep, kBusy, kOverBudget,
+  /// kOutOfHostMemory.
+  enum class Prepare { kForeground, kBackground };
+  [[nodiscard]] Result<void> prepare(Prepare how = Prepare::kForeground);
+  /// Gives pinned memory that no sleeping page needs back to the system; answers the bytes. Errors: kBusy, kLost.
+  [[nodiscard]] Result<Bytes> trim();
+
+  /// Where the bytes at `pointer` (a device address of a live block) are kept while asleep. kReadable shards only.
+  /// Valid until the next wake. Errors: kInvalidArgument, kBusy (not asleep).
+  [[nodiscard]] Result<std::byte*> host_address(const void* pointer) const;
+  /// Says that the host copy of [pointer, pointer + size) was written: it is restored, never "unchanged", and reported
+  /// unverified. Asleep only. Errors as host_address.
+  [[nodiscard]] Result<void> mark_host_dirty(const void* pointer, Bytes size);
+
+  // For the layers above.
+  ShardCore& core() const { return *core_; }
+
+private:
+  explicit Shard(std::unique_ptr<ShardCore> core);
+  std::unique_ptr<ShardCore> core_;
+};
+
+} // namespace stillwake

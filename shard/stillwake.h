@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stillwake in one include: CUDA memory that sleeps and wakes without one pointer changing.
+#pragma once
+
+#include "allocator/driver/driver.h"
+#include "shard/host_memory.h"
+#include "shard/shard.h"
+#include "shard/ticket.h"
+#include "shard/transition.h"

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Ticket is a wake that is under way: something to wait on, per stream and per address range, and a verdict.
+// It may be copied and may outlive the shards: what it held is then over.
+#pragma once
+
+#include "allocator/base/result.h"
+#include "shard/report.h"
+
+#include <memory>
+
+namespace stillwake {
+
+class Waking;
+
+class Ticket {
+public:
+  explicit Ticket(std::shared_ptr<Waking> waking) : waking_(std::move(waking)) {}
+
+  /// Makes the stream wait until everything is restored; the host does not wait. Nothing once it is done.
+  /// Errors: kBusy (the stream is capturing), kInvalidArgument (a stream of another device than the shard's), kLost.
+  [[nodiscard]] Result<void> wait(Stream stream);
+  /// The same for one range of device addresses in a woken shard. kInvalidArgument for a range outside of them.
+  [[nodiscard]] Result<void> wait(Stream stream, const void* pointer, Bytes size);
+
+  /// Whether everything is restored, without waiting.
+  bool is_done() const;
+  /// Waits for everything, then tells the verdict: the report, or kCorrupted naming the shard and the pages. Any number
+  /// of times, any thread.
+  [[nodiscard]] Result<Report> result();
+
+private:
+  std::shared_ptr<Waking> waking_;
+};
+
+} // namespace stillwake

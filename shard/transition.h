@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// sleep, wake and swap of a set of shards: all of it or nothing. Their halves, stage and commit, are public, so that
+// the ranks of a group can vote between them.
+//
+// From the call until sleep returns the caller launches nothing on the set; shards that belong to a running capture are
+// refused where that can be known. One transition a shard at a time: another thread's answers kBusy. A set may span
+// devices.
+#pragma once
+
+#include "shard/shard.h"
+#include "shard/ticket.h"
+
+#include <memory>
+#include <vector>
+
+namespace stillwake {
+
+class SleepStage;
+class WakeStage;
+
+/// Shards in the order in which they are restored. Each at most once, none null, all of one driver; else
+/// kInvalidArgument.
+using ShardSet = std::vector<Shard*>;
+
+/// Returns when the device memory is free. Shards that sleep already are left alone (frees that failed before are tried
+/// again) and counted in the report. Errors: kBusy (a transition, a capture, or in checked mode a write meanwhile),
+/// kTimedOut, kOverBudget, kOutOfHostMemory, kCorrupted, kLost, kDriverCallFailed. After an error everything is awake
+/// and unharmed.
+[[nodiscard]] Result<Report> sleep(const ShardSet& set, const SleepOptions& options = {});
+/// Every shard of the driver.
+[[nodiscard]] Result<Report> sleep(Driver& driver, const SleepOptions& options = {});
+
+/// Blocks until everything is restored and verified: safe for every stream. Shards that are awake are left alone; one
+/// that is waking is waited for. Errors: kOutOfDeviceMemory (needed, free and largest possible bytes), kTimedOut,
+/// kBusy, kLost, kDriverCallFailed: everything still asleep, host copies untouched. kCorrupted: see Ticket::result.
+[[nodiscard]] Result<Report> wake(const ShardSet& set, const WakeOptions& options = {});
+[[nodiscard]] Result<Report> wake(Driver& driver, const WakeOptions& options = {});
+/// Returns when the copies are on their way; the named streams wait for all of it by themselves, others through the
+/// ticket.
+[[nodiscard]] Result<Ticket> wake(const ShardSet& set, const std::vector<Stream>& streams,
+                                  const WakeOptions& options = {});
+
+/// Puts `outgoing` to sleep while waking `incoming`, both directions of the bus at once, within the memory of the
+/// larger plus 512 MiB. All shards on one device each pair; handles move from set to set. Blocks until verified. On an
+/// error `outgoing` is awake with its content and `incoming` asleep with its backing.
+[[nodiscard]] Result<Report> swap(const ShardSet& outgoing, const ShardSet& incoming,
+                                  const SleepOptions& sleep_options = {}, const WakeOptions& wake_options = {});
+
+/// The first half of a sleep: everything that can fail and be undone. Destroying it without commit undoes it.
+class StagedSleep {
+public:
+  explicit StagedSleep(std::unique_ptr<SleepStage> stage);
+  StagedSleep(StagedSleep&&) noexcept;
+  StagedSleep& operator=(StagedSleep&&) noexcept;
+  ~StagedSleep();
+
+  /// Unmaps and releases. The first successful unmap is the point of no return; an error before it leaves all awake.
+  [[nodiscard]] Result<Report> commit();
+  /// Back to awake; nothing has happened.
+  void abandon();
+
+private:
+  std::unique_ptr<SleepStage> stage_;
+};
+[[nodiscard]] Result<StagedSleep> stage_sleep(const ShardSet& set, const SleepOptions& options = {});
+
+/// The first half of a wake: new pages mapped at the old addresses, nothing restored. Destroying it without commit
+/// undoes it.
+class StagedWake {
+public:
+  explicit StagedWake(std::unique_ptr<WakeStage> stage);
+  StagedWake(StagedWake&&) noexcept;
+  StagedWake& operator=(StagedWake&&) noexcept;
+  ~StagedWake();
+
+  /// Starts to restore; `streams` wait for all of it.
+  [[nodiscard]] Result<Ticket> commit(const std::vector<Stream>& streams = {});
+  /// Back to asleep; the backing was not touched.
+  void abandon();
+
+private:
+  std::unique_ptr<WakeStage> stage_;
+};
+[[nodiscard]] Result<StagedWake> stage_wake(const ShardSet& set, const WakeOptions& options = {});
+
+} // namespace stillwake
