@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the core with every option off, installs it under a prefix of its own, and uses it from outside.
+
+usage: install_test.py SOURCE_ROOT WORK_FOLDER COMPILER CLASS [DRIVER_HEADERS]"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+SKIPPED = 77
+OPTIONS_OFF = [f"-D{name}=disabled"
+               for name in ("nccl", "torch", "device_code", "benchmarks", "tools", "tests", "numa")]
+ROOT, WORK = Path(sys.argv[1]), Path(sys.argv[2])
+COMPILER = sys.argv[3].split()
+HERE = ROOT / "tests" / "install"
+PREFIX = WORK / "prefix"
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "DESTDIR"}
+
+
+def run(*command, **options):
+    """Runs a command and returns what it printed; a failure is a failed test that shows it."""
+    options.setdefault("env", ENVIRONMENT)
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout[-6000:]}")
+    return done.stdout
+
+
+def meson():
+    pinned = ROOT / ".venv" / "bin" / "meson"
+    return str(pinned) if pinned.exists() else "meson"
+
+
+def install():
+    """Brings the prefix up to date."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    build = WORK / "build"
+    if not (build / "build.ninja").exists():
+        headers = [f"-Ddriver_headers={sys.argv[5]}"] if len(sys.argv) > 5 else []
+        run(meson(), "setup", build, ROOT, f"--prefix={PREFIX}", "-Doptimization=0", "-Ddebug=false", *OPTIONS_OFF,
+            *headers)
+    run(meson(), "compile", "-C", build)
+    shutil.rmtree(PREFIX, ignore_errors=True)
+    run(meson(), "install", "-C", build, "--no-rebuild")
+
+
+def one(pattern):
+    found = sorted(PREFIX.rglob(pattern))
+    assert len(found) == 1, f"{pattern}: {found}"
+    return found[0]
+
+
+def needed(program):
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", run("readelf", "-d", program))
+
+
+class Installed(unittest.TestCase):
+    def test_what_is_there(self):
+        library = one("libstillwake.so").parent
+        self.assertTrue((library / "libstillwake.a").exists())
+        for header in ("stillwake.h", "stillwake_c.h"):
+            self.assertTrue((PREFIX / "include/stillwake" / header).exists(), header)
+
+    def test_no_cuda_library_is_named(self):
+        for path in [*PREFIX.rglob("*.pc"), *PREFIX.rglob("*.cmake")]:
+            self.assertNotRegex(path.read_text(), r"cudart|lcuda|cuda_driver|libcuda")
+        self.assertFalse([name for name in needed(one("libstillwake.so")) if "cuda" in name or "nccl" in name])
+
+
+class Headers(unittest.TestCase):
+    def compile_alone(self, header, *flags):
+        text = f"#include <stillwake/{header.relative_to(PREFIX / 'include/stillwake').as_posix()}>\n"
+        command = [*COMPILER, *flags, "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+                   f"-I{PREFIX / 'include'}", f"-I{PREFIX / 'include/stillwake'}", "-"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, f"{header} {flags}\n{done.stderr}")
+
+    def test_each_alone(self):
+        headers = sorted((PREFIX / "include/stillwake").rglob("*.h"))
+        self.assertGreater(len(headers), 5)
+        for header in headers:
+            for standard in ("c++17", "c++20"):
+                self.compile_alone(header, "-x", "c++", f"-std={standard}")
+
+    def test_c_header_is_c(self):
+        self.compile_alone(PREFIX / "include/stillwake/stillwake_c.h", "-x", "c", "-std=c99")
+
+
+class PkgConfig(unittest.TestCase):
+    def flags(self, *wishes):
+        folder = one("stillwake.pc").parent
+        return run("pkg-config", *wishes, "stillwake", env={**ENVIRONMENT, "PKG_CONFIG_PATH": str(folder)}).split()
+
+    def compile_and_run(self, name, source, standard, flags):
+        program = WORK / name
+        run(*COMPILER, *standard, "-o", program, HERE / source, *flags)
+        libraries = str(one("libstillwake.so").parent)
+        self.assertIn("same address, same bytes", run(program, env={**ENVIRONMENT, "LD_LIBRARY_PATH": libraries}))
+        return program
+
+    def test_shared(self):
+        program = self.compile_and_run("outside_shared", "outside.cpp", ["-std=c++17"], self.flags("--cflags", "--libs"))
+        self.assertTrue(any(name.startswith("libstillwake.so") for name in needed(program)))
+
+    def test_static(self):
+        flags = ["-l:libstillwake.a" if flag == "-lstillwake" else flag
+                 for flag in self.flags("--static", "--cflags", "--libs")]
+        program = self.compile_and_run("outside_static", "outside.cpp", ["-std=c++17"], flags)
+        self.assertFalse(any("stillwake" in name for name in needed(program)))
+
+
+@unittest.skipUnless(shutil.which("cmake"), "there is no cmake")
+class CMake(unittest.TestCase):
+    def configure(self, folder, *options):
+        shutil.rmtree(folder, ignore_errors=True)
+        return run("cmake", "-S", HERE / "cmake", "-B", folder, f"-DCMAKE_PREFIX_PATH={PREFIX}", *options)
+
+    def test_both_targets(self):
+        folder = WORK / "cmake"
+        self.configure(folder)
+        run("cmake", "--build", folder)
+        for kind, shared in (("stillwake", True), ("stillwake_static", False)):
+            program = folder / f"outside_{kind}"
+            self.assertIn("same address, same bytes", run(program))
+            self.assertEqual(any("stillwake" in name for name in needed(program)), shared)
+
+    def test_another_version_is_refused(self):
+        with self.assertRaisesRegex(AssertionError, "compatible"):
+            self.configure(WORK / "cmake-version", "-DWANTED_VERSION=9.0")
+        with self.assertRaisesRegex(AssertionError, "compatible"):
+            self.configure(WORK / "cmake-version", "-DWANTED_VERSION=0.1.99")
+
+
+if __name__ == "__main__":
+    install()
+    outcome = unittest.main(argv=[sys.argv[0], sys.argv[4]], exit=False).result
+    nothing_ran = outcome.testsRun == len(outcome.skipped)
+    sys.exit(1 if not outcome.wasSuccessful() else SKIPPED if nothing_ran else 0)
