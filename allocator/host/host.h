@@ -5,3 +5,4 @@
 #include "allocator/host/host_arena.h"
 #include "allocator/host/host_budget.h"
 #include "allocator/host/mirror.h"
+#include "allocator/host/pinned_buffer.h"

@@ -6,28 +6,32 @@
 #include "allocator/base/base.h"
 
 #include <optional>
+#include <string>
 
 namespace stillwake {
 
 class HostBudget {
 public:
-  /// `limit` is the user's; unset leaves the cgroup's limit alone to decide (unlimited without one).
-  explicit HostBudget(std::optional<Bytes> limit = std::nullopt);
+  /// `limit` is the user's; unset leaves the cgroup's limit alone to decide (unlimited without one). The cgroup is read
+  /// below `cgroup_root`, which is "" but in tests.
+  explicit HostBudget(std::optional<Bytes> limit = std::nullopt, std::string cgroup_root = "");
 
-  /// Takes `size` or nothing. kOverBudget names needed, free and limit bytes and who set the limit.
+  /// Takes `size` or nothing. Any thread. kOverBudget names needed, free and limit bytes and who set the limit. The
+  /// cgroup is read anew each time: what other processes of the group hold (other ranks) counts against its limit.
   [[nodiscard]] Result<void> take(Bytes size);
   void give_back(Bytes size);
 
+  /// Below what is taken already it takes nothing away; the next `take` fails.
   void set_limit(std::optional<Bytes> limit);
   Bytes used() const;
   /// The smaller of the user's limit and the cgroup's; unset when there is neither.
   std::optional<Bytes> limit() const;
 
 private:
+  const std::string cgroup_root_;
   mutable RankedMutex mutex_{LockRank::kHost};
-  std::optional<Bytes> limit_;
-  std::optional<Bytes> cgroup_limit_;
-  Bytes used_;
+  std::optional<Bytes> limit_; // guarded by mutex_
+  Bytes used_;                 // guarded by mutex_
 };
 
 } // namespace stillwake
