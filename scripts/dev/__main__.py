@@ -16,7 +16,7 @@ from machine import ROOT, die, say
 
 def prepare(required, optional=(), with_format=False):
     """Installs what is missing; answers whether build folders must look again at what there is."""
-    found_more = machine.ensure((*machine.REQUIRED, *required), (*machine.NUMA, *optional))
+    found_more = machine.ensure((*machine.REQUIRED, *required), (*machine.HELPFUL, *optional))
     return tools.ensure(with_format) or found_more
 
 
@@ -94,6 +94,7 @@ def parse(words):
     parser = argparse.ArgumentParser(
         prog="./dev", description="Builds, tries, tests and measures Stillwake. Installs what is missing, once.",
         epilog="With CI=true, `test` without a suite also runs the suites under both sanitizers.")
+    parser.add_argument("--offline", action="store_true", help="install nothing, ask no network")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def add(name, function, text):
@@ -120,9 +121,12 @@ def parse(words):
 def main():
     words = sys.argv[1:]
     # `./dev demo --help` is the demo's own help.
-    options = parse(words[:1] if words[:1] == ["demo"] else words)
+    own = words.index("demo") + 1 if "demo" in words[:2] else len(words)
+    options = parse(words[:own])
     if options.command == "demo":
-        options.arguments = words[1:]
+        options.arguments = words[own:]
+    if options.offline:
+        os.environ[machine.OFFLINE] = "1"
     try:
         return options.function(options)
     except KeyboardInterrupt:

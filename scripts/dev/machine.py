@@ -10,6 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 CACHE = ROOT / ".cache"
 REFUSED = CACHE / "could-not-install"
+# `./dev --offline` and this variable: install nothing, ask no network.
+OFFLINE = "STILLWAKE_DEV_OFFLINE"
 
 
 def say(text):
@@ -19,6 +21,10 @@ def say(text):
 def die(text):
     say(text)
     sys.exit(1)
+
+
+def offline():
+    return os.environ.get(OFFLINE, "") not in ("", "0")
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,6 @@ class Need:
 
 REQUIRED = (
     Need("g++", "compiles everything", program="g++"),
-    Need("pkg-config", "finds libraries", program="pkg-config"),
     Need("libexpected-dev", "tl::expected, the Result type", header="tl/expected.hpp"),
     Need("libfmt-dev", "sentences with figures", header="fmt/format.h"),
 )
@@ -43,7 +48,10 @@ TOOLS = (
 TESTS = (Need("libgtest-dev", "the test programs", header="gtest/gtest.h"),)
 BENCHMARKS = (Need("libbenchmark-dev", "the benchmark programs", header="benchmark/benchmark.h"),)
 # Without these the same commands work and say what they left out.
-NUMA = (Need("libnuma-dev", "host memory next to its device", header="numa.h"),)
+HELPFUL = (
+    Need("pkg-config", "finds libraries", program="pkg-config"),
+    Need("libnuma-dev", "host memory next to its device", header="numa.h"),
+)
 CHECKS = (
     Need("clang-tidy-14", "suite tidy", program="clang-tidy-14"),
     Need("cmake", "the test of the CMake package", program="cmake"),
@@ -76,6 +84,8 @@ def missing(needs):
 
 def _rights():
     """The prefix that makes a command run as root, or None where nobody lets us."""
+    if offline():
+        return None
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:
@@ -88,20 +98,16 @@ def _rights():
 
 
 def _apt(needs):
-    rights = _rights()
-    if rights is None:
-        return False
     for need in needs:
         say(f"installing {need.package}: {need.why}")
-    environment = [*rights, "env", "DEBIAN_FRONTEND=noninteractive"]
-    quiet = ["-qq", "-o=Dpkg::Use-Pty=0", "-o=Acquire::Retries=2"]
+    environment = [*_rights(), "env", "DEBIAN_FRONTEND=noninteractive"]
+    quiet = ["-qq", "-o=Dpkg::Use-Pty=0", "-o=Acquire::Retries=2", "-o=Acquire::http::Timeout=20"]
     subprocess.run([*environment, "apt-get", *quiet, "update"], stdin=subprocess.DEVNULL)
     command = [*environment, "apt-get", *quiet, "install", "-y", "--no-install-recommends"]
     command += [need.package for need in needs]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         print("\n".join(done.stdout.splitlines()[-5:]))
-    return done.returncode == 0
 
 
 def ensure(required, optional=()):
@@ -112,16 +118,20 @@ def ensure(required, optional=()):
     wanted = [need for need in lacking if need in required or need.package not in refused]
     if not wanted:
         return False
-    _apt(wanted)
+    tried = _rights() is not None
+    if tried:
+        _apt(wanted)
     # Headers of a compiler that was only just installed could not be seen before: look at all of them again.
     still = missing([*required, *optional])
     hard = [need for need in still if need in required]
     if hard:
         names = ", ".join(f"{need.package} ({need.why})" for need in hard)
-        rights = "and apt-get could not install it" if _rights() is not None else "and there are no rights to install it"
-        die(f"missing: {names}; {rights}. Install: apt-get install {' '.join(need.package for need in hard)}")
+        reason = "apt-get could not install it" if tried else \
+            "--offline forbids installing" if offline() else "there are no rights to install it here"
+        die(f"missing: {names}; {reason}. As root: apt-get install {' '.join(need.package for need in hard)}")
     if still:
         say("going on without " + ", ".join(f"{need.package} ({need.why})" for need in still))
-        CACHE.mkdir(exist_ok=True)
-        REFUSED.write_text("\n".join(need.package for need in still) + "\n")
+        if tried:
+            CACHE.mkdir(exist_ok=True)
+            REFUSED.write_text("\n".join(sorted(refused | {need.package for need in still})) + "\n")
     return len(still) < len(lacking)

@@ -53,6 +53,8 @@ def driver_headers_found():
 
 def _pip_install(names):
     """Installs pinned packages into .venv, making it first. Answers whether that worked."""
+    if machine.offline():
+        return False
     if not (VENV_BIN / "python3").exists():
         machine.ensure((machine.VENV,))
         say("making .venv for the Python tools")
@@ -70,7 +72,7 @@ def ensure(with_format=False):
         lacking.append("nvidia-cuda-runtime")
     installed = bool(lacking) and _pip_install(lacking)
     if lacking and not installed:
-        die(f"missing: {', '.join(lacking)}; pip could not install it from PyPI")
+        die(f"missing: {', '.join(lacking)}; could not be installed from PyPI into .venv")
     if with_format and clang_format() is None and not _pip_install(["clang-format"]):
         say(f"going on without clang-format {format_lint.MAJOR} (the check of the format)")
     return installed
