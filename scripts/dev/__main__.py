@@ -56,7 +56,7 @@ def command_test(options):
         say(f"stopped: {ended.code}")
         tally.failed += 1
     print(tally, flush=True)
-    return 1 if tally.failed or not tally.passed else 0
+    return 0 if tally.good() else 1
 
 
 def command_lint(options):

@@ -21,6 +21,7 @@ class Build:
     options: list = field(default_factory=list)
     environment: dict = field(default_factory=dict)
     fixed_addresses: bool = False
+    patience: int = 1  # multiplies the time that a test may take
 
     def launcher(self):
         """What stands before a command that runs tests. The thread sanitizer dies at once where a kernel spreads
@@ -37,10 +38,10 @@ SANITIZED = {
     "address": Build("build-address", [*SANITIZER, "-Db_sanitize=address,undefined"], {
         "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:protect_shadow_gap=0",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-    }),
+    }, patience=4),
     "thread": Build("build-thread", [*SANITIZER, "-Db_sanitize=thread"], {
         "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
-    }, fixed_addresses=True),
+    }, fixed_addresses=True, patience=6),
 }
 
 

@@ -30,9 +30,9 @@ def run(*command, **options):
     return done.stdout
 
 
-def meson():
-    pinned = ROOT / ".venv" / "bin" / "meson"
-    return str(pinned) if pinned.exists() else "meson"
+def tool(name):
+    pinned = ROOT / ".venv" / "bin" / name
+    return str(pinned) if pinned.exists() else shutil.which(name) or name
 
 
 def install():
@@ -41,11 +41,11 @@ def install():
     build = WORK / "build"
     if not (build / "build.ninja").exists():
         headers = [f"-Ddriver_headers={sys.argv[5]}"] if len(sys.argv) > 5 else []
-        run(meson(), "setup", build, ROOT, f"--prefix={PREFIX}", "-Doptimization=0", "-Ddebug=false", *OPTIONS_OFF,
+        run(tool("meson"), "setup", build, ROOT, f"--prefix={PREFIX}", "-Doptimization=0", "-Ddebug=false", *OPTIONS_OFF,
             *headers)
-    run(meson(), "compile", "-C", build)
+    run(tool("meson"), "compile", "-C", build)
     shutil.rmtree(PREFIX, ignore_errors=True)
-    run(meson(), "install", "-C", build, "--no-rebuild")
+    run(tool("meson"), "install", "-C", build, "--no-rebuild")
 
 
 def one(pattern):
@@ -117,7 +117,8 @@ class PkgConfig(unittest.TestCase):
 class CMake(unittest.TestCase):
     def configure(self, folder, *options):
         shutil.rmtree(folder, ignore_errors=True)
-        return run("cmake", "-S", HERE / "cmake", "-B", folder, f"-DCMAKE_PREFIX_PATH={PREFIX}", *options)
+        return run("cmake", "-S", HERE / "cmake", "-B", folder, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={PREFIX}",
+                   f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", *options)
 
     def test_both_targets(self):
         folder = WORK / "cmake"
