@@ -64,6 +64,8 @@ def _headers_present(headers):
     """One run of the preprocessor answers for all headers."""
     source = "".join(f"#if __has_include(<{h}>)\nstillwake_has {h}\n#endif\n" for h in headers)
     found = subprocess.run(["g++", "-E", "-P", "-x", "c++", "-"], input=source, capture_output=True, text=True)
+    if found.returncode != 0:
+        die(f"g++ is there and does not work: {found.stderr.strip()}")
     return {line.split()[1] for line in found.stdout.splitlines() if line.startswith("stillwake_has ")}
 
 
