@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/host/host_budget.h"
+#include "tests/host/cgroup_files.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace stillwake {
+namespace {
+
+TEST(HostBudget, TakesAllOrNothingOfWhatTheUserGave) {
+  const CgroupFiles none;
+  HostBudget budget(kMiB * 10, none.root());
+  EXPECT_EQ(budget.limit(), kMiB * 10);
+  ASSERT_TRUE(budget.take(kMiB * 6));
+  const auto refused = budget.take(kMiB * 5);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOverBudget);
+  const std::string& text = refused.error().message;
+  for (Bytes figure : {kMiB * 5, kMiB * 4, kMiB * 10}) {
+    EXPECT_NE(text.find(readable(figure)), std::string::npos) << text;
+  }
+  EXPECT_NE(text.find("the budget that was given"), std::string::npos) << text;
+  EXPECT_EQ(budget.used(), kMiB * 6);
+  EXPECT_TRUE(budget.take(kMiB * 4));
+  budget.give_back(kMiB * 10);
+  EXPECT_EQ(budget.used(), Bytes(0));
+}
+
+TEST(HostBudget, WithoutAnyLimitItOnlyCounts) {
+  const CgroupFiles none;
+  HostBudget budget(std::nullopt, none.root());
+  EXPECT_FALSE(budget.limit());
+  EXPECT_TRUE(budget.take(kGiB * 100000));
+  EXPECT_EQ(budget.used(), kGiB * 100000);
+}
+
+TEST(HostBudget, TheGroupsLimitIsHardAndNamesItsFolder) {
+  CgroupFiles files;
+  files.write("/proc/self/cgroup", "0::/job\n");
+  files.write("/sys/fs/cgroup/job/memory.max", std::to_string((kMiB * 8).count()));
+  HostBudget budget(kMiB * 10, files.root());
+  EXPECT_EQ(budget.limit(), kMiB * 8);
+  EXPECT_TRUE(budget.take(kMiB * 8));
+  const auto refused = budget.take(Bytes(1));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOverBudget);
+  EXPECT_NE(refused.error().message.find("/sys/fs/cgroup/job"), std::string::npos) << refused.error().message;
+}
+
+TEST(HostBudget, WhatOtherRanksOfTheGroupHoldIsNotFree) {
+  CgroupFiles files;
+  files.write("/proc/self/cgroup", "0::/job\n");
+  files.write("/sys/fs/cgroup/job/memory.max", std::to_string((kMiB * 8).count()));
+  files.write("/sys/fs/cgroup/job/memory.current", std::to_string((kMiB * 5).count()));
+  HostBudget budget(std::nullopt, files.root());
+  EXPECT_FALSE(budget.take(kMiB * 4));
+  files.write("/sys/fs/cgroup/job/memory.current", std::to_string((kMiB * 1).count()));
+  EXPECT_TRUE(budget.take(kMiB * 4));
+}
+
+TEST(HostBudget, ALimitBelowWhatIsTakenTakesNothingAway) {
+  const CgroupFiles none;
+  HostBudget budget(kMiB * 10, none.root());
+  ASSERT_TRUE(budget.take(kMiB * 6));
+  budget.set_limit(kMiB * 2);
+  EXPECT_EQ(budget.used(), kMiB * 6);
+  EXPECT_FALSE(budget.take(Bytes(1)));
+  EXPECT_TRUE(budget.take(Bytes(0)));
+  budget.set_limit(std::nullopt);
+  EXPECT_TRUE(budget.take(kMiB * 100));
+}
+
+TEST(HostBudget, ThreadsNeverTakeMoreThanThereIs) {
+  const CgroupFiles none;
+  HostBudget budget(Bytes(1000), none.root());
+  std::atomic<int> taken{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) {
+        taken += budget.take(Bytes(7)).has_value() ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(taken, 1000 / 7);
+  EXPECT_EQ(budget.used(), Bytes(7 * (1000 / 7)));
+}
+
+TEST(HostBudgetDeathTest, GivingBackMoreThanWasTakenIsOurBug) {
+  HostBudget budget;
+  EXPECT_DEATH(budget.give_back(Bytes(3)), "3 against 0");
+}
+
+} // namespace
+} // namespace stillwake
