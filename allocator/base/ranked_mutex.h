@@ -9,15 +9,17 @@ namespace stillwake {
 
 /// The order in which locks may be taken: an outer lock has the lower number.
 enum class LockRank {
-  kRegistry = 10,   ///< The set of shards of a driver.
-  kTransition = 20, ///< One transition of one shard at a time.
-  kShard = 30,      ///< State, extents and page table of a shard.
-  kHeap = 40,       ///< Central free ranges of a heap.
-  kHeapCache = 50,  ///< One stripe of cached blocks.
-  kFreeQueue = 60,  ///< Frees that wait.
-  kHost = 70,       ///< Pieces of a mirror, budget.
-  kDriver = 80,     ///< Devices, counters, faults.
-  kLog = 90,        ///< The log hook.
+  kRegistry = 10,     ///< The set of shards of a driver.
+  kTransition = 20,   ///< One transition of one shard at a time.
+  kShard = 30,        ///< State, extents and page table of a shard.
+  kHeap = 40,         ///< Central free ranges of a heap.
+  kHeapCache = 50,    ///< One stripe of cached blocks.
+  kFreeQueue = 60,    ///< Frees that wait.
+  kTransfer = 65,     ///< One save, or one restore being queued, of an engine.
+  kTransferPool = 66, ///< Events and digest buffers kept for reuse.
+  kHost = 70,         ///< Pieces of a mirror, budget.
+  kDriver = 80,       ///< Devices, counters, faults.
+  kLog = 90,          ///< The log hook.
 };
 
 class RankedMutex {
