@@ -32,7 +32,7 @@ struct SaveTask {
   // Out.
   PageEncoding encoding = PageEncoding::kNone;
   std::optional<PageDigest> digest; ///< unset when the device code could not run: unverified
-  bool copied = false;
+  bool copied = false;              ///< also after a failure: its backing may have been written
 };
 
 /// One page of a wake.

@@ -52,18 +52,22 @@ public:
 
   Device& device() const;
   bool has_kernels() const;
+  /// What digests are seeded with: one value a process.
+  std::uint64_t seed() const;
 
   /// Hashes, decides and copies out: hashing runs ahead of copying, batch by batch. Returns when every copy is done.
   /// All work on the device that writes the pages is done before the call (the caller quiesced). Tasks in address
-  /// order; a piece that is still being pinned is waited for when its turn comes. On an error the backing of tasks that
-  /// were to be copied is undefined, nothing else has changed. One save an engine at a time; others wait.
+  /// order; a piece that is still being pinned is waited for when its turn comes. On an error
+  /// nothing is under way any more, and the backing of the tasks that say `copied` is undefined; nothing else has
+  /// changed. kLost when the device could not even be waited for. One save an engine at a time; others wait.
   [[nodiscard]] Result<SaveReport> save(std::span<SaveTask> tasks);
 
   /// Digests of pages as they are now; waits. Error kDriverCallFailed without kernels.
   [[nodiscard]] Result<std::vector<PageDigest>> digest(std::span<const DeviceAddress> pages);
 
   /// Queues everything and returns: per chunk of `chunk` bytes the copies, clears, the digest kernel and a readiness
-  /// event. The mapped pages are new: nothing else uses them yet.
+  /// event. The first chunk is 256 MiB at most. The mapped pages are new: nothing else uses them yet. Jobs share the
+  /// bus in the order of these calls, and go before the engine. On an error nothing is under way any more.
   [[nodiscard]] Result<std::unique_ptr<RestoreJob>> restore(std::vector<RestoreTask> tasks, Bytes chunk);
 
 private:
