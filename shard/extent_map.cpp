@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/extent_map.h"
+
+#include <algorithm>
+
+namespace stillwake {
+namespace {
+
+Pages smaller(Pages a, Pages b) { return std::min(a, b); }
+
+Error out_of_memory(Device& device, Pages needed, Error error) {
+  if (auto memory = device.memory_info()) {
+    const Bytes free = memory->first;
+    error.message = "needed " + readable(Bytes(needed)) + " of device " + std::to_string(device.index().value()) +
+                    ", free " + readable(free) + " of " + readable(memory->second) + ", largest possible " +
+                    readable(Bytes(pages_below(free)));
+  }
+  return error;
+}
+
+} // namespace
+
+Result<std::vector<Physical>> take_pages(Device& device, Pages count) {
+  std::vector<Physical> handles;
+  Pages largest = kLargestExtent;
+  Pages missing = count;
+  while (missing > Pages(0)) {
+    const Pages size = smaller(largest, missing);
+    auto handle = Physical::create(device, size);
+    if (handle) {
+      handles.push_back(std::move(*handle));
+      missing -= size;
+      continue;
+    }
+    if (handle.error().code != ErrorCode::kOutOfDeviceMemory) {
+      return failure(std::move(handle).error());
+    }
+    // Smaller handles help when the free memory is in pieces, never when there is too little of it.
+    const auto memory = device.memory_info();
+    const bool enough = memory && memory->first >= Bytes(missing);
+    if (size == Pages(1) || !enough) {
+      handles.clear();
+      return failure(out_of_memory(device, count, std::move(handle).error()));
+    }
+    largest = Pages(size.count() / 2);
+  }
+  return handles;
+}
+
+ExtentMap::ExtentMap(Reservation& reservation, std::vector<DeviceIndex> devices)
+    : reservation_(reservation), devices_(std::move(devices)) {}
+
+Result<PageRange> ExtentMap::grow(PageRange hole, Pages at_least, BlockKind kind) {
+  STILLWAKE_CHECK_LE(at_least, hole.count);
+  std::vector<Physical> handles;
+  if (kind == BlockKind::kOneHandle) {
+    auto handle = Physical::create(reservation_.device(), at_least);
+    if (!handle) {
+      return failure(out_of_memory(reservation_.device(), at_least, std::move(handle).error()));
+    }
+    handles.push_back(std::move(*handle));
+  } else {
+    const Pages wanted = std::max(at_least, smaller(next_growth_, hole.count));
+    auto taken = take_pages(reservation_.device(), wanted);
+    if (!taken && wanted > at_least && taken.error().code == ErrorCode::kOutOfDeviceMemory) {
+      taken = take_pages(reservation_.device(), at_least);
+    }
+    STILLWAKE_TRY(taken);
+    handles = std::move(*taken);
+    next_growth_ = smaller(next_growth_ + next_growth_, kLargestExtent);
+  }
+  auto extents = place(hole.first, std::move(handles));
+  STILLWAKE_TRY(extents);
+  const PageRange backed{hole.first, extents->back().pages.end() - hole.first};
+  add(std::move(*extents));
+  return backed;
+}
+
+Result<std::vector<Extent>> ExtentMap::place(Pages first, std::vector<Physical> handles) {
+  std::vector<Extent> extents;
+  Cleanup undo([&] { take_back(std::move(extents)); });
+  Pages next = first;
+  for (Physical& handle : handles) {
+    auto mapping = reservation_.map(next, handle);
+    STILLWAKE_TRY(mapping);
+    const PageRange pages{next, handle.pages()};
+    extents.push_back({pages, std::move(handle), std::move(*mapping)});
+    next = pages.end();
+  }
+  STILLWAKE_TRY(reservation_.allow_access({first, next - first}, devices_));
+  undo.cancel();
+  return extents;
+}
+
+void ExtentMap::add(std::vector<Extent> extents) {
+  for (Extent& extent : extents) {
+    extents_.push_back(std::move(extent));
+  }
+  std::sort(extents_.begin(), extents_.end(),
+            [](const Extent& a, const Extent& b) { return a.pages.first < b.pages.first; });
+  count();
+}
+
+void ExtentMap::take_back(std::vector<Extent> extents) {
+  std::vector<Extent> kept;
+  for (Extent& extent : extents) {
+    if (!extent.mapping.unmap()) {
+      kept.push_back(std::move(extent));
+    } else if (!extent.physical.release()) {
+      unreleased_.push_back(std::move(extent.physical));
+    }
+  }
+  add(std::move(kept));
+}
+
+Result<void> ExtentMap::give_back(const std::string& shard, bool* any_unmapped, Report& report) {
+  std::vector<Extent> kept;
+  for (Extent& extent : extents_) {
+    const void* address = extent.mapping.address().pointer();
+    const Bytes size(extent.pages.count);
+    if (auto unmapped = extent.mapping.unmap(); !unmapped) {
+      if (!*any_unmapped) {
+        // Nothing was unmapped yet, so no extent has been moved out: the map is as it was.
+        return failure(std::move(unmapped).error());
+      }
+      report.leftovers.push_back({shard, address, size, unmapped.error().describe()});
+      report.not_freed += size;
+      kept.push_back(std::move(extent));
+      continue;
+    }
+    *any_unmapped = true;
+    unreleased_.push_back(std::move(extent.physical));
+  }
+  extents_ = std::move(kept);
+  std::vector<Physical> unreleased;
+  for (Physical& handle : unreleased_) {
+    const Bytes size(handle.pages());
+    if (auto released = handle.release(); !released) {
+      report.leftovers.push_back({shard, nullptr, size, released.error().describe()});
+      report.not_freed += size;
+      unreleased.push_back(std::move(handle));
+      continue;
+    }
+    report.freed += size;
+  }
+  unreleased_ = std::move(unreleased);
+  count();
+  return {};
+}
+
+Extent ExtentMap::take_out(std::size_t index) {
+  Extent extent = std::move(extents_[index]);
+  extents_.erase(extents_.begin() + static_cast<std::ptrdiff_t>(index));
+  count();
+  return extent;
+}
+
+bool ExtentMap::is_backed(Pages page) const {
+  auto next = std::upper_bound(extents_.begin(), extents_.end(), page,
+                               [](Pages wanted, const Extent& extent) { return wanted < extent.pages.first; });
+  return next != extents_.begin() && std::prev(next)->pages.contains(page);
+}
+
+void ExtentMap::count() {
+  Pages mapped;
+  for (const Extent& extent : extents_) {
+    mapped += extent.pages.count;
+  }
+  mapped_pages_ = mapped.count();
+  handles_ = extents_.size() + unreleased_.size();
+}
+
+} // namespace stillwake

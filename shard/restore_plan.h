@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A RestorePlan is the order in which the pages of one device come back, and what each of them needs.
+#pragma once
+
+#include "shard/waking.h"
+
+namespace stillwake {
+
+struct RestorePlan {
+  std::vector<RestoreTask> tasks;
+  std::vector<TaskOwner> owners; ///< by task
+  Bytes copied;                  ///< of raw pages
+};
+
+/// Adds pages of a shard to the plan of its device. Pages that have a task already (task_of_page) are passed over, so
+/// what is wanted first is added first.
+void add_to_plan(RestorePlan& plan, WakingShard& shard, std::uint32_t shard_index, const std::vector<PageRange>& pages);
+
+/// The pages of a planned shard whose backing is raw, cut as the mirror's pieces are: what to keep of them after the
+/// wake.
+std::vector<PageRange> raw_pages_by_piece(const WakingShard& shard);
+
+} // namespace stillwake

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/shard.h"
+
+#include "shard/shard_core.h"
+
+namespace stillwake {
+
+const char* to_string(ShardState state) {
+  switch (state) {
+  case ShardState::kAwake: return "awake";
+  case ShardState::kSealed: return "sealed";
+  case ShardState::kStagedSleep: return "staged to sleep";
+  case ShardState::kAsleep: return "asleep";
+  case ShardState::kStagedWake: return "staged to wake";
+  case ShardState::kWaking: return "waking";
+  case ShardState::kCorrupted: return "corrupted";
+  case ShardState::kLost: return "lost";
+  }
+  return "unknown";
+}
+
+Result<Shard> Shard::create(Driver& driver, ShardOptions options) {
+  auto core = ShardCore::create(driver, std::move(options));
+  STILLWAKE_TRY(core);
+  return Shard(std::move(*core));
+}
+
+Shard::Shard(std::unique_ptr<ShardCore> core) : core_(std::move(core)) {}
+Shard::Shard(Shard&&) noexcept = default;
+Shard& Shard::operator=(Shard&&) noexcept = default;
+Shard::~Shard() = default;
+
+Result<void*> Shard::allocate(Bytes size, Stream stream, BlockKind kind) { return core_->allocate(size, stream, kind); }
+Result<void> Shard::free(void* pointer) { return core_->free(pointer, std::nullopt); }
+Result<void> Shard::free(void* pointer, Stream stream) { return core_->free(pointer, stream); }
+
+const std::string& Shard::name() const { return core_->name(); }
+DeviceIndex Shard::device() const { return core_->device().index(); }
+Policy Shard::policy() const { return core_->options().policy; }
+ShardState Shard::state() const { return core_->state(); }
+ShardStats Shard::stats() const { return core_->stats(); }
+bool Shard::contains(const void* pointer) const { return core_->reservation().contains(DeviceAddress(pointer)); }
+
+Result<void> Shard::prepare(Prepare how) { return core_->prepare(how); }
+Result<Bytes> Shard::trim() { return core_->trim(); }
+Result<std::byte*> Shard::host_address(const void* pointer) const { return core_->host_address(pointer); }
+Result<void> Shard::mark_host_dirty(const void* pointer, Bytes size) { return core_->mark_host_dirty(pointer, size); }
+
+} // namespace stillwake

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/shard_core.h"
+
+#include "shard/quiesce.h"
+#include "shard/waking.h"
+
+namespace stillwake {
+namespace {
+
+// The mirror may keep so many pages more than are live before it is cut to size.
+constexpr Pages kMirrorSlack{1};
+
+Result<Bytes> reservation_size(const ShardOptions& options, const Device& device) {
+  if (!options.addresses) {
+    return round_up(device.total_memory(), kPageBytes);
+  }
+  if (*options.addresses < kPageBytes || *options.addresses > Bytes(1ull << 46)) {
+    return failure(ErrorCode::kInvalidArgument, "shard '" + options.name + "' asks for " +
+                                                    std::to_string(options.addresses->count()) +
+                                                    " bytes of addresses; 2 MiB to 64 TiB are possible");
+  }
+  return round_up(*options.addresses, kPageBytes);
+}
+
+std::vector<DeviceIndex> indices(const std::vector<Device*>& devices) {
+  std::vector<DeviceIndex> all;
+  for (Device* device : devices) {
+    all.push_back(device->index());
+  }
+  return all;
+}
+
+} // namespace
+
+Error state_error(const ShardCore& shard, ShardState state, const char* what) {
+  Error error;
+  error.message = std::string(what) + ": shard '" + shard.name() + "' is " + to_string(state);
+  switch (state) {
+  case ShardState::kAsleep:
+    error.code = ErrorCode::kAsleep;
+    error.message += "; wake it first";
+    break;
+  case ShardState::kCorrupted:
+    error.code = ErrorCode::kCorrupted;
+    error.message += "; its last wake did not restore what was saved";
+    break;
+  case ShardState::kLost:
+    error.code = ErrorCode::kLost;
+    error.message += "; its device's context is dead";
+    break;
+  default: error.code = ErrorCode::kBusy; break;
+  }
+  return error;
+}
+
+Result<std::unique_ptr<ShardCore>> ShardCore::create(Driver& driver, ShardOptions options) {
+  if (options.name.empty()) {
+    return failure(ErrorCode::kInvalidArgument, "a shard needs a name, for messages and reports");
+  }
+  if (options.trust && options.policy != Policy::kFrozen) {
+    return failure(ErrorCode::kInvalidArgument,
+                   "shard '" + options.name + "' is to be trusted but is not frozen; trust goes with Policy::kFrozen");
+  }
+  std::vector<Device*> devices;
+  auto own = driver.device(options.device);
+  STILLWAKE_TRY(own);
+  devices.push_back(*own);
+  for (DeviceIndex peer : options.peers) {
+    if (peer == options.device) {
+      continue;
+    }
+    auto device = driver.device(peer);
+    STILLWAKE_TRY(device);
+    devices.push_back(*device);
+  }
+  Registry& registry = Registry::of(driver);
+  auto engine = registry.engine(driver, **own);
+  STILLWAKE_TRY(engine);
+  auto size = reservation_size(options, **own);
+  STILLWAKE_TRY(size);
+  auto reservation = Reservation::create(**own, *size);
+  STILLWAKE_TRY(reservation);
+  auto mirror = Mirror::create(registry.arena(), **own, *size);
+  STILLWAKE_TRY(mirror);
+  std::unique_ptr<ShardCore> core(new ShardCore(registry, std::move(options), std::move(devices), **engine,
+                                                std::move(*reservation), std::move(*mirror)));
+  registry.add(*core);
+  return core;
+}
+
+ShardCore::ShardCore(Registry& registry, ShardOptions options, std::vector<Device*> devices, TransferEngine& engine,
+                     Reservation reservation, std::unique_ptr<Mirror> mirror)
+    : registry_(registry), options_(std::move(options)), device_(*devices.front()), devices_(std::move(devices)),
+      engine_(engine), reservation_(std::move(reservation)), extents_(reservation_, indices(devices_)),
+      mirror_(std::move(mirror)), pages_(pages_below(reservation_.size())),
+      heap_(std::make_unique<Heap>(device_, reservation_.base(), reservation_.size(), *this)) {}
+
+ShardCore::~ShardCore() {
+  if (auto waking = this->waking()) {
+    (void)waking->result(); // the verdict stays with the tickets
+  }
+  while (!begin_transition()) {
+    std::this_thread::yield();
+  }
+  registry_.remove(*this);
+  if (driver_is_out_of_reach()) {
+    return;
+  }
+  const HeapStats heap = heap_->stats();
+  if (heap.live_blocks > 0) {
+    const std::string text = "shard '" + options_.name + "' is destroyed with " + std::to_string(heap.live_blocks) +
+                             " live blocks of " + readable(heap.live) + "; their addresses end here";
+    device_.table().log(LogLevel::kWarning, text.c_str());
+  }
+  if (state_ != ShardState::kAsleep && state_ != ShardState::kLost) {
+    for (Device* device : devices_) {
+      if (auto quiet = quiesce(*device, std::nullopt); !quiet) {
+        device_.table().log(LogLevel::kError, quiet.error().describe().c_str());
+      }
+    }
+  }
+}
+
+Result<void*> ShardCore::allocate(Bytes size, Stream stream, BlockKind kind) {
+  auto block = heap_->allocate(size, stream, kind);
+  if (block && state_.load(std::memory_order_acquire) == ShardState::kAwake) [[likely]] {
+    return block;
+  }
+  return allocate_unusual(std::move(block), stream);
+}
+
+Result<void*> ShardCore::allocate_unusual(Result<void*> block, Stream stream) {
+  const ShardState now = state();
+  if (!block) {
+    return block.error().code == ErrorCode::kBusy && now != ShardState::kAwake
+               ? Result<void*>(failure(state_error(*this, now, "allocating")))
+               : block;
+  }
+  Result<void> usable;
+  if (now == ShardState::kWaking) {
+    // The block may lie in a page that is still on its way in: its stream waits for all of the shard.
+    if (auto waking = this->waking()) {
+      usable = waking->wait_shard(*this, stream);
+    }
+  } else if (now == ShardState::kCorrupted || now == ShardState::kLost) {
+    usable = failure(state_error(*this, now, "allocating"));
+  }
+  if (!usable) {
+    STILLWAKE_CHECK(heap_->free(*block, stream).has_value());
+    return failure(std::move(usable).error());
+  }
+  return block;
+}
+
+Result<void> ShardCore::free(void* pointer, std::optional<Stream> stream) { return heap_->free(pointer, stream); }
+
+Result<PageRange> ShardCore::back(PageRange hole, Pages at_least, BlockKind kind) {
+  return extents_.grow(hole, at_least, kind);
+}
+
+ShardState ShardCore::state() {
+  if (state_ == ShardState::kWaking) {
+    if (auto waking = this->waking()) {
+      waking->poll();
+    }
+  }
+  return state_;
+}
+
+ShardStats ShardCore::stats() const {
+  const HeapStats heap = heap_->stats();
+  ShardStats stats;
+  stats.blocks = heap.live_blocks;
+  stats.allocated = heap.live;
+  stats.mapped = extents_.mapped();
+  stats.reserved_addresses = reservation_.size();
+  stats.host_pinned = mirror_->pinned();
+  stats.handles = extents_.handles();
+  stats.queued_frees = heap.queued_frees;
+  stats.sleeps = sleeps_;
+  stats.wakes = wakes_;
+  return stats;
+}
+
+std::shared_ptr<Waking> ShardCore::waking() const {
+  RankedLock lock(mutex_);
+  return waking_;
+}
+
+void ShardCore::set_waking(std::shared_ptr<Waking> waking) {
+  std::shared_ptr<Waking> old; // dropped outside of the lock
+  RankedLock lock(mutex_);
+  old = std::exchange(waking_, std::move(waking));
+  lock.unlock();
+}
+
+Result<LivePages> ShardCore::live_pages(const std::vector<BlockLiveRanges>& told) const {
+  auto ranges = sort_owner_ranges(reservation_.base(), reservation_.size(), told);
+  STILLWAKE_TRY(ranges);
+  auto live = find_live_pages(heap_->live_blocks(), *ranges);
+  if (!live) {
+    Error error = std::move(live).error();
+    error.message = "shard '" + options_.name + "': " + error.message;
+    return failure(std::move(error));
+  }
+  return live;
+}
+
+Result<std::unique_ptr<PinningJob>> ShardCore::arrange_mirror(const std::vector<PageRange>& wanted) {
+  auto job = mirror_->arrange(wanted, kMirrorSlack);
+  if (!job) {
+    return job;
+  }
+  // A raw backing that is not wanted any more may go at any moment from here on.
+  Pages page;
+  for (const PageRange& range : wanted) {
+    for (; page < range.first; ++page) {
+      if (pages_[page].encoding == PageEncoding::kRaw) {
+        pages_[page] = PageEntry();
+      }
+    }
+    page = range.end();
+  }
+  for (; page < pages_.size(); ++page) {
+    if (pages_[page].encoding == PageEncoding::kRaw) {
+      pages_[page] = PageEntry();
+    }
+  }
+  return job;
+}
+
+void ShardCore::check_invariants() const {
+  heap_->check_invariants();
+  mirror_->check_invariants();
+  const ShardState state = state_;
+  for (Pages page; page < pages_.size(); ++page) {
+    if (pages_[page].encoding == PageEncoding::kRaw) {
+      STILLWAKE_CHECK(mirror_->is_pinned({page, Pages(1)}));
+    }
+  }
+  if (state == ShardState::kAwake) {
+    Pages mapped;
+    for (const Extent& extent : extents_.extents()) {
+      STILLWAKE_CHECK_LE(mapped, extent.pages.first);
+      mapped = extent.pages.end();
+    }
+  }
+}
+
+} // namespace stillwake

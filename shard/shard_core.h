@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// A ShardCore is what a Shard is inside: a reservation, the extents behind it, the heap that hands it out, the mirror
+// that keeps it while it sleeps, and ONE state. It decides nothing about transitions: stages do, while they hold it.
+//
+// Who holds the transition (begin_transition) may change the state, and, while the heap is sealed, extents, page table
+// and mirror. allocate and free need no hold.
+#pragma once
+
+#include "shard/extent_map.h"
+#include "shard/page_table.h"
+#include "shard/registry.h"
+#include "shard/shard.h"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <thread>
+
+namespace stillwake {
+
+class Waking;
+
+class ShardCore final : public ExtentSource {
+public:
+  [[nodiscard]] static Result<std::unique_ptr<ShardCore>> create(Driver& driver, ShardOptions options);
+  ~ShardCore() override;
+
+  // Any thread.
+  [[nodiscard]] Result<void*> allocate(Bytes size, Stream stream, BlockKind kind);
+  [[nodiscard]] Result<void> free(void* pointer, std::optional<Stream> stream);
+  ShardState state();
+  ShardStats stats() const;
+  [[nodiscard]] Result<void> prepare(Shard::Prepare how);
+  [[nodiscard]] Result<Bytes> trim();
+  [[nodiscard]] Result<std::byte*> host_address(const void* pointer) const;
+  [[nodiscard]] Result<void> mark_host_dirty(const void* pointer, Bytes size);
+  /// Unpins what is kept for the next sleep, when the shard is awake and in no transition.
+  bool give_up_retained();
+
+  /// Takes the one transition of this shard; waits for a background prepare and reports its error once. kBusy
+  /// otherwise.
+  [[nodiscard]] Result<void> begin_transition();
+  void end_transition();
+
+  // Only by the holder of the transition.
+
+  void set_state(ShardState state) { state_ = state; }
+  void set_waking(std::shared_ptr<Waking> waking);
+  void count_sleep() { ++sleeps_; }
+  void count_wake() { ++wakes_; }
+  /// The live pages now: with what the owner told. The heap is sealed.
+  [[nodiscard]] Result<LivePages> live_pages(const std::vector<BlockLiveRanges>& told) const;
+  /// Makes the mirror hold `wanted` and forgets the backing of pages that it no longer has.
+  [[nodiscard]] Result<std::unique_ptr<PinningJob>> arrange_mirror(const std::vector<PageRange>& wanted);
+  /// After a mirror that could not be arranged: forgets the backing of pages that it lost.
+  void forget_unpinned();
+  void check_invariants() const;
+
+  // Any thread.
+
+  std::shared_ptr<Waking> waking() const;
+  /// The state as it stands, without asking a wake.
+  ShardState stored_state() const { return state_; }
+  const ShardOptions& options() const { return options_; }
+  const std::string& name() const { return options_.name; }
+  Registry& registry() const { return registry_; }
+  Device& device() const { return device_; }
+  /// The own device and the peers.
+  const std::vector<Device*>& devices() const { return devices_; }
+  TransferEngine& engine() const { return engine_; }
+  Reservation& reservation() { return reservation_; }
+  const Reservation& reservation() const { return reservation_; }
+  ExtentMap& extents() { return extents_; }
+  Heap& heap() { return *heap_; }
+  Mirror& mirror() { return *mirror_; }
+  PageTable& pages() { return pages_; }
+
+private:
+  ShardCore(Registry& registry, ShardOptions options, std::vector<Device*> devices, TransferEngine& engine,
+            Reservation reservation, std::unique_ptr<Mirror> mirror);
+
+  Result<PageRange> back(PageRange hole, Pages at_least, BlockKind kind) override;
+  Result<void*> allocate_unusual(Result<void*> block, Stream stream);
+  Result<void> pin_live_pages(const std::vector<BlockLiveRanges>& told);
+  Result<Pages> page_of_sleeping(const void* pointer, Bytes size) const;
+
+  Registry& registry_;
+  const ShardOptions options_;
+  Device& device_;
+  const std::vector<Device*> devices_;
+  TransferEngine& engine_;
+  Reservation reservation_;
+  ExtentMap extents_;
+  std::unique_ptr<Mirror> mirror_;
+  PageTable pages_;
+  std::unique_ptr<Heap> heap_; // after extents_: it asks them for memory
+
+  std::atomic<ShardState> state_{ShardState::kAwake};
+  std::atomic<bool> in_transition_{false};
+  mutable RankedMutex mutex_{LockRank::kShard};
+  std::shared_ptr<Waking> waking_;     // guarded by mutex_
+  std::thread preparing_;              // guarded by mutex_
+  std::optional<Error> prepare_error_; // written by preparing_, read after joining it
+  std::atomic<std::uint64_t> sleeps_{0};
+  std::atomic<std::uint64_t> wakes_{0};
+};
+
+/// The error that a shard in this state answers to `what` ("allocating", "sleeping").
+Error state_error(const ShardCore& shard, ShardState state, const char* what);
+
+} // namespace stillwake

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a ShardCore does with its mirror outside of transitions: prepare, trim, the host's own access; and who may start
+// a transition while a prepare runs in the background.
+#include "shard/shard_core.h"
+
+#include "shard/quiesce.h"
+#include "shard/waking.h"
+
+namespace stillwake {
+
+Result<void> ShardCore::begin_transition() {
+  std::thread preparing;
+  {
+    RankedLock lock(mutex_);
+    preparing.swap(preparing_);
+  }
+  if (preparing.joinable()) {
+    preparing.join();
+    if (auto error = std::exchange(prepare_error_, std::nullopt)) {
+      return failure(std::move(*error));
+    }
+  }
+  bool expected = false;
+  if (!in_transition_.compare_exchange_strong(expected, true)) {
+    return failure(ErrorCode::kBusy, "shard '" + name() + "' is " + to_string(state_) +
+                                         ": another transition of it is under way; wait for that one");
+  }
+  return {};
+}
+
+void ShardCore::end_transition() { STILLWAKE_CHECK_EQ(in_transition_.exchange(false), true); }
+
+Result<void> ShardCore::pin_live_pages(const std::vector<BlockLiveRanges>& told) {
+  heap_->seal();
+  auto live = live_pages(told);
+  heap_->unseal();
+  STILLWAKE_TRY(live);
+  if (options_.policy == Policy::kDiscard) {
+    live->pieces.clear();
+  }
+  auto job = arrange_mirror(live->pieces);
+  if (!job && job.error().code == ErrorCode::kOverBudget && registry_.give_up_retained({this})) {
+    job = arrange_mirror(live->pieces);
+  }
+  STILLWAKE_TRY(job);
+  auto finished = (*job)->finish();
+  if (!finished) {
+    forget_unpinned();
+  }
+  return finished;
+}
+
+void ShardCore::forget_unpinned() {
+  for (Pages page; page < pages_.size(); ++page) {
+    if (pages_[page].encoding == PageEncoding::kRaw && !mirror_->is_pinned({page, Pages(1)})) {
+      pages_[page] = PageEntry();
+    }
+  }
+}
+
+Result<void> ShardCore::prepare(Shard::Prepare how) {
+  if (state() != ShardState::kAwake) {
+    return failure(state_error(*this, state_, "preparing"));
+  }
+  // Asked before anything of ours is held.
+  const auto told = options_.owner != nullptr ? options_.owner->live_ranges() : std::vector<BlockLiveRanges>();
+  STILLWAKE_TRY(begin_transition());
+  if (state_ != ShardState::kAwake) {
+    end_transition();
+    return failure(state_error(*this, state_, "preparing"));
+  }
+  if (how == Shard::Prepare::kForeground) {
+    auto pinned = pin_live_pages(told);
+    end_transition();
+    return pinned;
+  }
+  RankedLock lock(mutex_);
+  preparing_ = std::thread([this, told] {
+    if (auto pinned = pin_live_pages(told); !pinned) {
+      prepare_error_ = std::move(pinned).error();
+    }
+    end_transition();
+  });
+  return {};
+}
+
+Result<Bytes> ShardCore::trim() {
+  (void)state(); // a wake that has ended is settled first
+  STILLWAKE_TRY(begin_transition());
+  Cleanup end([this] { end_transition(); });
+  const Bytes before = mirror_->pinned();
+  if (state_ == ShardState::kAwake) {
+    pages_.forget_all();
+    STILLWAKE_TRY(mirror_->clear());
+  } else if (state_ == ShardState::kLost) {
+    return failure(state_error(*this, state_, "trimming"));
+  }
+  return before - mirror_->pinned();
+}
+
+bool ShardCore::give_up_retained() {
+  if (mirror_->pinned() == Bytes(0)) {
+    return false;
+  }
+  bool expected = false;
+  if (!in_transition_.compare_exchange_strong(expected, true)) {
+    return false;
+  }
+  Cleanup end([this] { end_transition(); });
+  if (state_ != ShardState::kAwake) {
+    return false;
+  }
+  pages_.forget_all();
+  return mirror_->clear().has_value();
+}
+
+Result<Pages> ShardCore::page_of_sleeping(const void* pointer, Bytes size) const {
+  const DeviceAddress address(pointer);
+  if (options_.host_copy != HostCopy::kReadable) {
+    return failure(ErrorCode::kInvalidArgument, "the host copy of shard '" + name() +
+                                                    "' may be packed; create it with HostCopy::kReadable to read it");
+  }
+  const auto block = reservation_.contains(address) ? heap_->find(pointer) : std::nullopt;
+  if (!block || address - reservation_.base() + size > block->offset + block->size) {
+    return failure(ErrorCode::kInvalidArgument, std::to_string(size.count()) + " bytes at address " +
+                                                    std::to_string(address.value()) +
+                                                    " do not lie in one live block of shard '" + name() + "'");
+  }
+  if (state_ != ShardState::kAsleep) {
+    return failure(ErrorCode::kBusy, "shard '" + name() + "' is " + to_string(state_) +
+                                         "; its host copy can be used only while it is asleep");
+  }
+  return pages_below(address - reservation_.base());
+}
+
+Result<std::byte*> ShardCore::host_address(const void* pointer) const {
+  auto page = page_of_sleeping(pointer, Bytes(1));
+  STILLWAKE_TRY(page);
+  if (pages_[*page].encoding != PageEncoding::kRaw) {
+    return failure(ErrorCode::kInvalidArgument,
+                   "shard '" + name() + "' kept nothing of this page: " +
+                       (options_.policy == Policy::kDiscard ? "its policy is discard"
+                                                            : "its owner said that nothing in it is live"));
+  }
+  return mirror_->at(Pages(0)) + (DeviceAddress(pointer) - reservation_.base()).size();
+}
+
+Result<void> ShardCore::mark_host_dirty(const void* pointer, Bytes size) {
+  if (size == Bytes(0)) {
+    return failure(ErrorCode::kInvalidArgument, "0 bytes cannot be marked as written; give at least 1");
+  }
+  auto first = page_of_sleeping(pointer, size);
+  STILLWAKE_TRY(first);
+  const Pages end = pages_holding(DeviceAddress(pointer) - reservation_.base() + size);
+  for (Pages page = *first; page < end; ++page) {
+    pages_[page].host_dirty = true;
+    pages_[page].digest.reset();
+  }
+  return {};
+}
+
+} // namespace stillwake

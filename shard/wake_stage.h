@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A WakeStage is a wake between its halves. `prepare` creates all physical pages of the set and maps them at the old
+// addresses: all or nothing, host copies untouched. `commit` starts to restore and answers the Waking.
+#pragma once
+
+#include "shard/shard_set.h"
+#include "shard/waking.h"
+
+#include <memory>
+#include <vector>
+
+namespace stillwake {
+
+class WakeStage {
+public:
+  [[nodiscard]] static Result<std::unique_ptr<WakeStage>> prepare(const std::vector<ShardCore*>& set,
+                                                                  const WakeOptions& options);
+  ~WakeStage();
+
+  [[nodiscard]] Result<std::shared_ptr<Waking>> commit(const std::vector<Stream>& streams);
+  void abandon();
+
+private:
+  /// A shard that was asleep, what has to be mapped for it, and what is staged.
+  struct Part {
+    ShardCore* core = nullptr;
+    std::vector<MappedRun> runs;                ///< every page that a live block touches
+    std::vector<MappedRun> missing;             ///< of those, what is not backed yet
+    std::vector<std::vector<Physical>> handles; ///< by missing run
+    std::vector<Extent> extents;
+  };
+
+  WakeStage(const WakeOptions& options, Clock& clock);
+  Result<void> hold(const std::vector<ShardCore*>& set);
+  void plan();
+  Result<void> take_all();
+  Result<void> take_once();
+  bool ask_owners(const std::vector<ShardCore*>& set);
+  Pages missing_on(const Device& device) const;
+  Result<void> map();
+  Result<void> check_streams(const std::vector<Stream>& streams) const;
+  Result<std::vector<WakingJob>> start(std::vector<WakingShard>& shards);
+
+  WakeOptions options_;
+  Clock& clock_;
+  HeldSet held_;
+  std::vector<Part> parts_;
+  Report report_;
+  TimePoint begin_;
+  bool over_ = false;
+};
+
+} // namespace stillwake

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/waking.h"
+
+#include "shard/quiesce.h"
+
+#include <algorithm>
+
+namespace stillwake {
+
+Waking::Waking(std::vector<WakingShard> shards, std::vector<WakingJob> jobs, Report report, TimePoint begin,
+               Clock& clock)
+    : shards_(std::move(shards)), jobs_(std::move(jobs)), report_(std::move(report)), begin_(begin), clock_(clock) {}
+
+Result<void> Waking::wait_chunk(WakingJob& job, Stream stream, std::size_t chunk) {
+  if (job.restore == nullptr) {
+    return {};
+  }
+  return job.restore->make_wait(stream, chunk);
+}
+
+Result<void> Waking::wait_all(Stream stream) {
+  RankedLock lock(mutex_);
+  if (settled_) {
+    return {};
+  }
+  for (WakingJob& job : jobs_) {
+    if (job.restore != nullptr) {
+      STILLWAKE_TRY(wait_chunk(job, stream, job.restore->chunks() - 1));
+    }
+  }
+  return {};
+}
+
+Result<void> Waking::wait_shard(const ShardCore& core, Stream stream) {
+  RankedLock lock(mutex_);
+  if (settled_) {
+    return {};
+  }
+  for (WakingShard& shard : shards_) {
+    WakingJob& job = jobs_[shard.job];
+    if (shard.core == &core && job.restore != nullptr) {
+      return wait_chunk(job, stream, job.restore->chunks() - 1);
+    }
+  }
+  return {};
+}
+
+Result<void> Waking::wait_range(Stream stream, DeviceAddress address, Bytes size) {
+  RankedLock lock(mutex_);
+  for (WakingShard& shard : shards_) {
+    const bool starts_inside = shard.base <= address && address < shard.base + shard.size;
+    if (!starts_inside) {
+      continue;
+    }
+    const Bytes offset = address - shard.base;
+    if (size == Bytes(0) || size > shard.size - offset) {
+      return failure(ErrorCode::kInvalidArgument, "a range of " + std::to_string(size.count()) +
+                                                      " bytes does not end within shard '" + shard.name +
+                                                      "'; give a range of one woken block");
+    }
+    WakingJob& job = jobs_[shard.job];
+    if (settled_ || job.restore == nullptr) {
+      return {};
+    }
+    std::optional<std::size_t> chunk;
+    const Pages end = pages_holding(offset + size);
+    for (Pages page = pages_below(offset); page < end; ++page) {
+      const std::uint32_t task = page.index() < shard.task_of_page.size() ? shard.task_of_page[page.index()] : kNoTask;
+      if (task != kNoTask) {
+        chunk = std::max(chunk.value_or(0), job.restore->chunk_of(task));
+      }
+    }
+    return chunk ? wait_chunk(job, stream, *chunk) : Result<void>();
+  }
+  return failure(ErrorCode::kInvalidArgument,
+                 "address " + std::to_string(address.value()) + " lies in no shard that this ticket wakes");
+}
+
+bool Waking::is_done() {
+  if (done_) {
+    return true;
+  }
+  RankedLock lock(mutex_);
+  if (settled_) {
+    return true;
+  }
+  for (WakingJob& job : jobs_) {
+    if (job.restore == nullptr) {
+      continue;
+    }
+    auto done = job.restore->is_done(job.restore->chunks() - 1);
+    if (done && !*done) {
+      return false;
+    }
+  }
+  done_ = true;
+  return true;
+}
+
+void Waking::poll() {
+  if (is_done()) {
+    RankedLock lock(mutex_);
+    settle();
+  }
+}
+
+Result<Report> Waking::result() {
+  RankedLock lock(mutex_);
+  settle();
+  if (error_) {
+    return failure(*error_);
+  }
+  return report_;
+}
+
+void Waking::settle() {
+  if (settled_) {
+    return;
+  }
+  settled_ = true;
+  bool verified = true;
+  std::optional<Error> job_error;
+  std::vector<std::vector<Pages>> mismatched(shards_.size());
+  for (WakingJob& job : jobs_) {
+    if (job.restore == nullptr) {
+      continue;
+    }
+    auto finished = job.restore->finish();
+    if (!finished) {
+      job_error = std::move(finished).error();
+      continue;
+    }
+    verified = verified && shards_[job.owners.front().shard].core->engine().has_kernels();
+    for (std::size_t task : *finished) {
+      mismatched[job.owners[task].shard].push_back(job.owners[task].page);
+    }
+  }
+  report_.verified = report_.verified && verified;
+  report_.took = clock_.now() - begin_;
+  if (!report_.steps.empty()) {
+    // The restore step was begun by the commit and ends here.
+    Duration before{0};
+    for (std::size_t i = 0; i + 1 < report_.steps.size(); ++i) {
+      before += report_.steps[i].took;
+    }
+    report_.steps.back().took = report_.took - before;
+  }
+  error_ = job_error;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    settle_shard(shards_[i], mismatched[i], job_error);
+  }
+  jobs_.clear();
+  done_ = true;
+}
+
+void Waking::settle_shard(WakingShard& shard, const std::vector<Pages>& mismatched,
+                          const std::optional<Error>& job_error) {
+  ShardCore& core = *shard.core;
+  shard.core = nullptr;
+  if (job_error) {
+    core.set_state(job_error->code == ErrorCode::kLost ? ShardState::kLost : ShardState::kCorrupted);
+  } else if (!mismatched.empty()) {
+    core.set_state(ShardState::kCorrupted);
+    std::string pages;
+    for (std::size_t i = 0; i < mismatched.size() && i < 8; ++i) {
+      pages += (i == 0 ? "" : ", ") + std::to_string(mismatched[i].count());
+    }
+    Error error;
+    error.code = ErrorCode::kCorrupted;
+    error.message = "shard '" + shard.name + "' woke with " + std::to_string(mismatched.size()) +
+                    " pages that are not what was saved (2 MiB pages " + pages +
+                    (mismatched.size() > 8 ? ", ..." : "") + " of its reservation); its backing is kept";
+    core.device().table().log(LogLevel::kError, error.describe().c_str());
+    error_ = error;
+  } else {
+    core.set_state(ShardState::kAwake);
+    core.count_wake();
+    // Backing that nobody needs goes back to the system; what failed to go is told by the next transition.
+    std::vector<PageRange> kept;
+    if (core.options().backing == Backing::kRetain) {
+      kept = shard.restored_raw;
+    }
+    if (auto job = core.arrange_mirror(kept)) {
+      if (auto finished = (*job)->finish(); !finished) {
+        core.device().table().log(LogLevel::kWarning, finished.error().describe().c_str());
+      }
+    } else {
+      core.device().table().log(LogLevel::kWarning, job.error().describe().c_str());
+    }
+  }
+  core.set_waking(nullptr);
+  core.end_transition();
+}
+
+} // namespace stillwake

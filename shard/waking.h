@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Waking is one wake from its commit to its verdict: the restore jobs, who is woken, and what is told about it.
+// Tickets and the woken shards share it. It holds the shards' transitions until it is settled.
+#pragma once
+
+#include "shard/shard_core.h"
+#include "shard/ticket.h"
+
+#include <memory>
+#include <vector>
+
+namespace stillwake {
+
+/// A shard that is being woken, and where its pages are in its device's job.
+struct WakingShard {
+  ShardCore* core = nullptr; ///< null once settled: the shard may be gone
+  std::string name;
+  DeviceAddress base;
+  Bytes size;
+  std::size_t job = 0;                     ///< index into the jobs
+  std::vector<std::uint32_t> task_of_page; ///< by page of the reservation; kNoTask where nothing is mapped
+  std::vector<PageRange> restored_raw;     ///< pages whose backing is in the mirror
+};
+constexpr std::uint32_t kNoTask = ~std::uint32_t{0};
+
+/// Who a task of a job belongs to.
+struct TaskOwner {
+  std::uint32_t shard;
+  Pages page;
+};
+
+struct WakingJob {
+  Device* device = nullptr;
+  std::unique_ptr<RestoreJob> restore; ///< null: nothing was mapped on this device
+  std::vector<TaskOwner> owners;       ///< by task
+};
+
+class Waking {
+public:
+  Waking(std::vector<WakingShard> shards, std::vector<WakingJob> jobs, Report report, TimePoint begin, Clock& clock);
+
+  /// Holds up everybody who would settle it, until the shards are handed over.
+  [[nodiscard]] RankedLock lock() { return RankedLock(mutex_); }
+
+  [[nodiscard]] Result<void> wait_all(Stream stream);
+  [[nodiscard]] Result<void> wait_range(Stream stream, DeviceAddress address, Bytes size);
+  /// Makes the stream wait for everything of one shard; for allocations while it wakes.
+  [[nodiscard]] Result<void> wait_shard(const ShardCore& shard, Stream stream);
+  bool is_done();
+  /// Waits, settles once, and tells the verdict; again and again.
+  [[nodiscard]] Result<Report> result();
+  /// Settles when everything is done already; never waits for the device.
+  void poll();
+
+private:
+  void settle(); // mutex_ held; waits for the jobs
+  void settle_shard(WakingShard& shard, const std::vector<Pages>& mismatched, const std::optional<Error>& job_error);
+  Result<void> wait_chunk(WakingJob& job, Stream stream, std::size_t chunk);
+
+  RankedMutex mutex_{LockRank::kTransition};
+  std::vector<WakingShard> shards_;
+  std::vector<WakingJob> jobs_;
+  Report report_;
+  std::optional<Error> error_;
+  TimePoint begin_;
+  Clock& clock_;
+  bool settled_ = false;
+  std::atomic<bool> done_{false};
+};
+
+} // namespace stillwake
