@@ -14,6 +14,7 @@ public:
 
   /// Backs at least `at_least` pages from the front of `hole`, which has nothing behind it; may back more of it.
   /// Answers the range that is backed now: a prefix of `hole`. kOneHandle: exactly `at_least` pages, one handle.
+  /// Called with no lock of the heap held, one call at a time; it may free blocks of the heap, never allocate or seal.
   /// Errors: kOutOfDeviceMemory, kLost; then nothing has changed.
   [[nodiscard]] virtual Result<PageRange> back(PageRange hole, Pages at_least, BlockKind kind) = 0;
 };
