@@ -60,7 +60,7 @@ Result<std::unique_ptr<PinningJob>> Mirror::arrange(std::span<const PageRange> w
   }
   STILLWAKE_CHECK(!job_running_);
   if (!wanted.empty()) {
-    STILLWAKE_CHECK_LE(Bytes(wanted.back().end()), size());
+    STILLWAKE_CHECK_LE(wanted.back().end(), pages_below(size()));
   }
   const PiecePlan plan = plan_pieces(pieces(), wanted, slack);
   if (plan.pages_before < plan.pages_after) {

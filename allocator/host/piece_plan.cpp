@@ -19,7 +19,7 @@ void check_order(std::span<const PageRange> ranges) {
   Pages end;
   for (PageRange range : ranges) {
     STILLWAKE_CHECK_LE(end, range.first);
-    STILLWAKE_CHECK_LT(Pages(0), range.count);
+    STILLWAKE_CHECK_LT(range.first, range.end()); // neither empty nor around the end of all numbers
     end = range.end();
   }
 }

@@ -82,13 +82,14 @@ protected:
 
 private:
   template <class Visit> static void for_each_word(Mirror& mirror, PageRange pages, Visit visit) {
-    auto* words = reinterpret_cast<std::uint64_t*>(mirror.at(pages.first));
-    const std::uint64_t first = Bytes(pages.first).count() / 8;
-    const std::uint64_t count = Bytes(pages.count).count() / 8;
-    for (std::uint64_t at = 0; at < count; at += 64) {
-      visit(words[at], first + at);
+    constexpr std::uint64_t kWords = kPageBytes.count() / 8;
+    for (Pages page = pages.first; page < pages.end(); ++page) {
+      auto* words = reinterpret_cast<std::uint64_t*>(mirror.at(page));
+      for (std::uint64_t at = 0; at < kWords; at += 64) {
+        visit(words[at], page.count() * kWords + at);
+      }
+      visit(words[kWords - 1], page.count() * kWords + kWords - 1);
     }
-    visit(words[count - 1], first + count - 1);
   }
 };
 

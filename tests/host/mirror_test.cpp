@@ -67,7 +67,7 @@ TEST_F(MirrorTest, FrD2_PinnedIsExactlyWhatIsWanted) {
 TEST_F(MirrorTest, FrD2_WhatNobodyWantsIsNeverMoreThanTheSlack) {
   auto mirror = make_mirror();
   for (std::uint64_t slack : {0, 1, 4, 16}) {
-    for (std::uint64_t pages = 40; pages > 0; pages -= 3) {
+    for (std::uint64_t pages = 42; pages > 0; pages -= 3) {
       must_arrange(*mirror, {range(7, pages), range(100, pages / 2 + 1)}, slack);
       EXPECT_LE(mirror->pinned(), Bytes(Pages(pages + pages / 2 + 1 + slack)));
     }
