@@ -8,19 +8,21 @@
 #include "allocator/base/base.h"
 #include "allocator/driver/driver_table.h"
 
-#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace stillwake {
 
 struct EmulationOptions {
   int devices = 1;
   Bytes memory = kGiB * 8; ///< capacity of each device
-  std::string share;       ///< empty: private to this process
+  std::string share;       ///< Empty: private to this process. Else letters, digits, - and _, at most 64.
 };
 
-/// What a CPU twin of a kernel gets: the launch geometry and the parameters as cuLaunchKernel got them (copied).
+/// What a CPU twin of a kernel gets: the launch geometry and the parameters as cuLaunchKernel got them (copied). The
+/// twin runs on the stream's thread; when it touches memory that is not mapped, it is left in the middle, without
+/// running destructors, and the context is dead.
 struct KernelLaunch {
   unsigned grid[3];
   unsigned block[3];
@@ -30,15 +32,18 @@ using KernelTwin = void (*)(const KernelLaunch& launch);
 
 class Emulation {
 public:
+  /// Errors: kInvalidArgument for a wrong option, or one that differs from what the processes of this share began with;
+  /// kOutOfHostMemory when the system gives no memory or no file for the device.
   [[nodiscard]] static Result<std::unique_ptr<Emulation>> create(const EmulationOptions& options);
+  /// Work that has not begun is dropped. Memory, addresses and threads go, whatever was left open.
   ~Emulation();
 
   /// Fills every row of the table.
   void bind(DriverTable& table);
 
-  /// Makes a kernel known under its name: cuModuleGetFunction finds it in any module. Process-independent, per
-  /// emulation.
-  void register_kernel(const char* name, KernelTwin twin);
+  /// Makes a kernel known under its name: cuModuleGetFunction finds it in any module. `parameter_sizes` are the bytes
+  /// of each parameter, in order: a launch copies them, and cannot know their sizes.
+  void register_kernel(const char* name, KernelTwin twin, std::vector<std::size_t> parameter_sizes);
 
   // Knobs of tests; all may be turned while streams run.
 
@@ -46,8 +51,11 @@ public:
   void set_stream_delay(Duration delay);
   /// The rate of copies over the bus in each direction; 0 is as fast as memory allows.
   void set_bandwidth(Bytes per_second);
-  /// Changes the capacity of a device; what is taken already stays.
+  /// Changes the capacity of a device; what is taken already stays. Shared: for every process.
   void set_capacity(DeviceIndex device, Bytes capacity);
+  /// Whether new memory is filled with a pattern; on at first. Off, its content is still nobody's promise, but memory
+  /// that is never touched takes none of the system's.
+  void set_pattern(bool on);
 
   // What tests read.
 
