@@ -148,11 +148,21 @@ Result<void> ExtentMap::give_back(const std::string& shard, bool* any_unmapped, 
   return {};
 }
 
-Extent ExtentMap::take_out(std::size_t index) {
-  Extent extent = std::move(extents_[index]);
-  extents_.erase(extents_.begin() + static_cast<std::ptrdiff_t>(index));
+Result<std::pair<PageRange, Physical>> ExtentMap::detach_first() {
+  STILLWAKE_CHECK(!extents_.empty());
+  Extent& extent = extents_.front();
+  STILLWAKE_TRY(extent.mapping.unmap());
+  std::pair<PageRange, Physical> detached{extent.pages, std::move(extent.physical)};
+  extents_.erase(extents_.begin());
   count();
-  return extent;
+  return detached;
+}
+
+void ExtentMap::keep_unreleased(std::vector<Physical> handles) {
+  for (Physical& handle : handles) {
+    unreleased_.push_back(std::move(handle));
+  }
+  count();
 }
 
 bool ExtentMap::is_backed(Pages page) const {

@@ -48,8 +48,11 @@ public:
   /// error: nothing has happened then. From there on it only goes forward, and lists what stays.
   [[nodiscard]] Result<void> give_back(const std::string& shard, bool* any_unmapped, Report& report);
 
-  /// Takes one extent out, still mapped and owned by the caller.
-  Extent take_out(std::size_t index);
+  /// Unmaps the extent with the lowest address and hands its handle over, with the pages it was behind. On failure it
+  /// stays as it was.
+  [[nodiscard]] Result<std::pair<PageRange, Physical>> detach_first();
+  /// Keeps handles that could not be released, for the next give_back.
+  void keep_unreleased(std::vector<Physical> handles);
   const std::vector<Extent>& extents() const { return extents_; }
   /// Whether memory is behind the page.
   bool is_backed(Pages page) const;

@@ -50,6 +50,18 @@ Result<void> ShardCore::pin_live_pages(const std::vector<BlockLiveRanges>& told)
   return finished;
 }
 
+void ShardCore::finish_wake(const std::vector<PageRange>& restored_raw) {
+  set_state(ShardState::kAwake);
+  count_wake();
+  auto job = arrange_mirror(options_.backing == Backing::kRetain ? restored_raw : std::vector<PageRange>());
+  const Result<void> arranged = job ? (*job)->finish() : Result<void>(failure(job.error()));
+  if (!arranged) {
+    // Nothing is lost: the shard is awake, and the next sleep arranges anew.
+    forget_unpinned();
+    device_.table().log(LogLevel::kWarning, arranged.error().describe().c_str());
+  }
+}
+
 void ShardCore::forget_unpinned() {
   for (Pages page; page < pages_.size(); ++page) {
     if (pages_[page].encoding == PageEncoding::kRaw && !mirror_->is_pinned({page, Pages(1)})) {

@@ -16,19 +16,33 @@ SleepStage::SleepStage(const SleepOptions& options, Clock& clock)
 
 SleepStage::~SleepStage() { abandon(); }
 
-Result<std::unique_ptr<SleepStage>> SleepStage::prepare(const std::vector<ShardCore*>& set,
-                                                        const SleepOptions& options) {
+Result<std::unique_ptr<SleepStage>> SleepStage::begin(const std::vector<ShardCore*>& set, const SleepOptions& options) {
   STILLWAKE_CHECK(!set.empty());
   std::unique_ptr<SleepStage> stage(new SleepStage(options, *set.front()->device().table().clock));
   STILLWAKE_TRY(stage->hold(set));
   STILLWAKE_TRY(stage->seal_and_quiesce());
   STILLWAKE_TRY(stage->plan());
   STILLWAKE_TRY(stage->reserve_host());
-  STILLWAKE_TRY(stage->copy());
-  for (Part& part : stage->parts_) {
+  return stage;
+}
+
+Result<std::unique_ptr<SleepStage>> SleepStage::prepare(const std::vector<ShardCore*>& set,
+                                                        const SleepOptions& options) {
+  auto stage = begin(set, options);
+  STILLWAKE_TRY(stage);
+  STILLWAKE_TRY((*stage)->copy());
+  for (Part& part : (*stage)->parts_) {
     part.core->set_state(ShardState::kStagedSleep);
   }
   return stage;
+}
+
+std::vector<ShardCore*> SleepStage::shards() const {
+  std::vector<ShardCore*> set;
+  for (const Part& part : parts_) {
+    set.push_back(part.core);
+  }
+  return set;
 }
 
 void SleepStage::note_step(const char* name, TimePoint begin, Bytes bytes) {
@@ -124,10 +138,7 @@ Result<void> SleepStage::plan() {
 
 Result<void> SleepStage::reserve_host() {
   const TimePoint begin = clock_.now();
-  std::vector<ShardCore*> set;
-  for (Part& part : parts_) {
-    set.push_back(part.core);
-  }
+  const std::vector<ShardCore*> set = shards();
   for (Part& part : parts_) {
     auto job = part.core->arrange_mirror(part.live.pieces);
     if (!job && job.error().code == ErrorCode::kOverBudget && part.core->registry().give_up_retained(set)) {
@@ -135,127 +146,76 @@ Result<void> SleepStage::reserve_host() {
     }
     STILLWAKE_TRY(job);
     part.pinning = std::move(*job);
+    add_to_plan(plans_, *part.core, part.live.pieces, part.pinning.get());
   }
   note_step("reserve host", begin);
   return {};
 }
 
-void SleepStage::add_tasks(Part& part, std::size_t index) {
-  ShardCore& core = *part.core;
-  auto save =
-      std::find_if(saves_.begin(), saves_.end(), [&](const DeviceSave& s) { return s.engine == &core.engine(); });
-  if (save == saves_.end()) {
-    saves_.push_back({&core.engine(), {}, {}, SaveReport()});
-    save = std::prev(saves_.end());
-  }
-  const bool trusted = core.options().policy == Policy::kFrozen && core.options().trust;
-  std::uint32_t piece = save->tasks.empty() ? 0 : save->tasks.back().piece;
-  for (const PageRange& range : part.live.pieces) {
-    ++piece;
-    for (Pages page = range.first; page < range.end(); ++page) {
-      const PageEntry& entry = core.pages()[page];
-      SaveTask task;
-      task.device = core.reservation().at(page);
-      task.host = core.mirror().at(page);
-      task.page = page;
-      task.piece = piece;
-      task.pinning = part.pinning.get();
-      task.may_elide_zero = core.options().host_copy == HostCopy::kPacked;
-      if (entry.encoding != PageEncoding::kNone && entry.digest && !entry.host_dirty) {
-        task.known = entry.digest;
-        task.known_encoding = entry.encoding;
-        task.trusted = trusted;
-      }
-      save->tasks.push_back(task);
-      save->part_of_task.push_back(index);
+Result<void> SleepStage::finish_pinning() {
+  Result<void> outcome;
+  for (Part& part : parts_) {
+    if (part.pinning == nullptr) {
+      continue;
     }
+    if (auto pinned = part.pinning->finish(); !pinned) {
+      part.core->forget_unpinned();
+      outcome = pinned;
+    }
+    part.pinning.reset();
   }
+  return outcome;
 }
 
 Result<void> SleepStage::copy() {
   const TimePoint begin = clock_.now();
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    add_tasks(parts_[i], i);
+  std::vector<Result<SaveReport>> saved(plans_.size(), SaveReport());
+  std::vector<std::thread> others; // all devices at once
+  for (std::size_t i = 1; i < plans_.size(); ++i) {
+    others.emplace_back([this, i, &saved] { saved[i] = plans_[i].engine->save(plans_[i].tasks); });
   }
-  std::vector<std::thread> others;
-  for (std::size_t i = 1; i < saves_.size(); ++i) {
-    others.emplace_back([this, i] { saves_[i].saved = saves_[i].engine->save(saves_[i].tasks); });
-  }
-  if (!saves_.empty()) {
-    saves_[0].saved = saves_[0].engine->save(saves_[0].tasks);
+  if (!plans_.empty()) {
+    saved[0] = plans_[0].engine->save(plans_[0].tasks);
   }
   for (std::thread& other : others) {
     other.join();
   }
   Result<void> outcome;
-  for (Part& part : parts_) {
-    if (auto pinned = part.pinning->finish(); !pinned && outcome) {
-      outcome = pinned;
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    take_over(plans_[i].tasks, plans_[i].owners, saved[i].has_value(), report_);
+    if (!saved[i]) {
+      outcome = failure(saved[i].error());
+      continue;
     }
-    part.pinning.reset();
+    report_.copies += saved[i]->copies;
+    report_.steps.push_back({"hash", saved[i]->hashing, kPageBytes * plans_[i].tasks.size()});
   }
-  for (DeviceSave& save : saves_) {
-    if (!save.saved && outcome) {
-      outcome = failure(save.saved.error());
-    }
-    take_over(save);
+  // A page that could not be pinned is the cause, a copy to it that failed the consequence.
+  if (auto pinned = finish_pinning(); !pinned) {
+    outcome = pinned;
   }
-  if (!outcome) {
-    for (Part& part : parts_) {
-      part.core->forget_unpinned();
-    }
-    return outcome;
-  }
+  STILLWAKE_TRY(outcome);
   note_step("copy", begin, report_.copied);
   return {};
 }
 
-void SleepStage::take_over(const DeviceSave& save) {
-  for (std::size_t i = 0; i < save.tasks.size(); ++i) {
-    const SaveTask& task = save.tasks[i];
-    PageEntry& entry = parts_[save.part_of_task[i]].core->pages()[task.page];
-    if (!save.saved) {
-      entry = PageEntry(); // what a copy that failed has left is unknown
-      continue;
-    }
-    if (task.trusted && task.known) {
-      report_.trusted += kPageBytes;
-      continue;
-    }
-    entry.encoding = task.encoding;
-    entry.digest = task.digest;
-    entry.host_dirty = false;
-    if (task.copied) {
-      report_.copied += kPageBytes;
-    } else if (task.encoding == PageEncoding::kZero && !(task.known && task.known == task.digest)) {
-      report_.zero += kPageBytes;
-    } else {
-      report_.unchanged += kPageBytes;
-    }
-  }
-  if (save.saved) {
-    report_.copies += save.saved->copies;
-    report_.steps.push_back({"hash", save.saved->hashing, kPageBytes * save.tasks.size()});
-  }
-}
-
 Result<void> SleepStage::check_unchanged() {
   STILLWAKE_TRY(quiesce_all());
-  for (DeviceSave& save : saves_) {
-    if (!save.engine->has_kernels()) {
+  for (SavePlan& plan : plans_) {
+    if (!plan.engine->has_kernels()) {
       return failure(ErrorCode::kInvalidArgument,
                      "a checked sleep needs the device code, which this device could not load; sleep unchecked");
     }
     std::vector<DeviceAddress> addresses;
-    for (const SaveTask& task : save.tasks) {
+    for (const SaveTask& task : plan.tasks) {
       addresses.push_back(task.device);
     }
-    auto digests = save.engine->digest(addresses);
+    auto digests = plan.engine->digest(addresses);
     STILLWAKE_TRY(digests);
     for (std::size_t i = 0; i < addresses.size(); ++i) {
-      const SaveTask& task = save.tasks[i];
+      const SaveTask& task = plan.tasks[i];
       if (task.digest != (*digests)[i]) {
-        const ShardCore& core = *parts_[save.part_of_task[i]].core;
+        const ShardCore& core = *plan.owners[i];
         return failure(ErrorCode::kBusy, "page " + std::to_string(task.page.count()) + " of shard '" + core.name() +
                                              "' was written while it was put to sleep; nothing was unmapped");
       }
@@ -282,12 +242,6 @@ Result<Report> SleepStage::commit() {
       return failure(std::move(freed).error());
     }
   }
-  over_ = true;
-  for (Part& part : parts_) {
-    part.core->set_state(ShardState::kAsleep);
-    part.core->count_sleep();
-    report_.host_pinned += part.core->mirror().pinned();
-  }
   for (ShardCore* core : asleep_) {
     bool committed = true; // nothing of it can be undone: what stays is listed
     auto freed = core->extents().give_back(core->name(), &committed, report_);
@@ -295,9 +249,19 @@ Result<Report> SleepStage::commit() {
     report_.host_pinned += core->mirror().pinned();
   }
   note_step("unmap and release", begin, report_.freed);
+  conclude();
+  return report_;
+}
+
+void SleepStage::conclude() {
+  over_ = true;
+  for (Part& part : parts_) {
+    part.core->set_state(ShardState::kAsleep);
+    part.core->count_sleep();
+    report_.host_pinned += part.core->mirror().pinned();
+  }
   held_.release_all();
   report_.took = clock_.now() - begin_;
-  return report_;
 }
 
 void SleepStage::abandon() {

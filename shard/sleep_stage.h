@@ -3,7 +3,7 @@
 // plan, reserve host memory, copy. `commit` unmaps and releases; its first successful unmap is the point of no return.
 #pragma once
 
-#include "shard/report.h"
+#include "shard/save_plan.h"
 #include "shard/shard_set.h"
 
 #include <memory>
@@ -13,6 +13,9 @@ namespace stillwake {
 
 class SleepStage {
 public:
+  /// Check, quiesce, plan and reserve; nothing is copied yet. A swap goes on from here by itself.
+  [[nodiscard]] static Result<std::unique_ptr<SleepStage>> begin(const std::vector<ShardCore*>& set,
+                                                                 const SleepOptions& options);
   [[nodiscard]] static Result<std::unique_ptr<SleepStage>> prepare(const std::vector<ShardCore*>& set,
                                                                    const SleepOptions& options);
   /// Abandons what was not committed.
@@ -21,29 +24,30 @@ public:
   [[nodiscard]] Result<Report> commit();
   void abandon();
 
+  // For a swap.
+
+  /// What has to be saved, by device.
+  std::vector<SavePlan>& plans() { return plans_; }
+  Report& report() { return report_; }
+  /// Waits for host memory that is still being pinned.
+  Result<void> finish_pinning();
+  /// Everything was saved and given back by the caller: the shards that were awake are asleep now.
+  void conclude();
+  std::vector<ShardCore*> shards() const;
+
 private:
   struct Part {
     ShardCore* core = nullptr;
     LivePages live;
     std::unique_ptr<PinningJob> pinning;
   };
-  /// The pages of all shards on one device, saved by one thread.
-  struct DeviceSave {
-    TransferEngine* engine = nullptr;
-    std::vector<SaveTask> tasks;
-    std::vector<std::size_t> part_of_task;
-    Result<SaveReport> saved;
-  };
-
   SleepStage(const SleepOptions& options, Clock& clock);
   Result<void> hold(const std::vector<ShardCore*>& set);
   Result<void> seal_and_quiesce();
   Result<void> quiesce_all();
   Result<void> plan();
   Result<void> reserve_host();
-  void add_tasks(Part& part, std::size_t index);
   Result<void> copy();
-  void take_over(const DeviceSave& save);
   Result<void> check_unchanged();
   void note_step(const char* name, TimePoint begin, Bytes bytes = Bytes());
 
@@ -53,7 +57,7 @@ private:
   std::vector<Part> parts_;                        // awake before: sealed, then staged
   std::vector<ShardCore*> asleep_;                 // were asleep already
   std::vector<std::vector<BlockLiveRanges>> told_; // by part
-  std::vector<DeviceSave> saves_;
+  std::vector<SavePlan> plans_;                    // one a device
   Report report_;
   TimePoint begin_;
   bool over_ = false; // committed or abandoned

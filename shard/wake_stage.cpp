@@ -40,7 +40,7 @@ WakeStage::WakeStage(const WakeOptions& options, Clock& clock) : options_(option
 
 WakeStage::~WakeStage() { abandon(); }
 
-Result<std::unique_ptr<WakeStage>> WakeStage::prepare(const std::vector<ShardCore*>& set, const WakeOptions& options) {
+Result<std::unique_ptr<WakeStage>> WakeStage::begin(const std::vector<ShardCore*>& set, const WakeOptions& options) {
   STILLWAKE_CHECK(!set.empty());
   if (options.chunk < kMiB * 64 || options.chunk > kMiB * 256) {
     return failure(ErrorCode::kInvalidArgument,
@@ -49,6 +49,13 @@ Result<std::unique_ptr<WakeStage>> WakeStage::prepare(const std::vector<ShardCor
   std::unique_ptr<WakeStage> stage(new WakeStage(options, *set.front()->device().table().clock));
   STILLWAKE_TRY(stage->hold(set));
   stage->plan();
+  return stage;
+}
+
+Result<std::unique_ptr<WakeStage>> WakeStage::prepare(const std::vector<ShardCore*>& set, const WakeOptions& options) {
+  auto begun = begin(set, options);
+  STILLWAKE_TRY(begun);
+  std::unique_ptr<WakeStage> stage = std::move(*begun);
   const TimePoint begin = stage->clock_.now();
   STILLWAKE_TRY(stage->take_all());
   const TimePoint created = stage->clock_.now();
@@ -325,6 +332,23 @@ Result<std::shared_ptr<Waking>> WakeStage::commit(const std::vector<Stream>& str
     STILLWAKE_TRY(waking->wait_all(stream));
   }
   return waking;
+}
+
+void WakeStage::conclude() {
+  over_ = true;
+  for (Part& part : parts_) {
+    std::vector<PageRange> raw;
+    for (const PageRange& piece : part.core->mirror().pieces()) {
+      for (Pages page = piece.first; page < piece.end(); ++page) {
+        if (part.core->pages()[page].encoding == PageEncoding::kRaw) {
+          raw.push_back({page, Pages(1)});
+        }
+      }
+    }
+    part.core->heap().unseal();
+    part.core->finish_wake(raw);
+  }
+  held_.release_all();
 }
 
 void WakeStage::abandon() {

@@ -13,14 +13,6 @@ namespace stillwake {
 
 class WakeStage {
 public:
-  [[nodiscard]] static Result<std::unique_ptr<WakeStage>> prepare(const std::vector<ShardCore*>& set,
-                                                                  const WakeOptions& options);
-  ~WakeStage();
-
-  [[nodiscard]] Result<std::shared_ptr<Waking>> commit(const std::vector<Stream>& streams);
-  void abandon();
-
-private:
   /// A shard that was asleep, what has to be mapped for it, and what is staged.
   struct Part {
     ShardCore* core = nullptr;
@@ -30,6 +22,24 @@ private:
     std::vector<Extent> extents;
   };
 
+  /// Holds the set and plans; no memory is taken yet. A swap goes on from here by itself.
+  [[nodiscard]] static Result<std::unique_ptr<WakeStage>> begin(const std::vector<ShardCore*>& set,
+                                                                const WakeOptions& options);
+  [[nodiscard]] static Result<std::unique_ptr<WakeStage>> prepare(const std::vector<ShardCore*>& set,
+                                                                  const WakeOptions& options);
+  ~WakeStage();
+
+  [[nodiscard]] Result<std::shared_ptr<Waking>> commit(const std::vector<Stream>& streams);
+  void abandon();
+
+  // For a swap.
+
+  std::vector<Part>& parts() { return parts_; }
+  Report& report() { return report_; }
+  /// Everything was mapped, restored and verified by the caller: the shards are awake.
+  void conclude();
+
+private:
   WakeStage(const WakeOptions& options, Clock& clock);
   Result<void> hold(const std::vector<ShardCore*>& set);
   void plan();

@@ -173,20 +173,7 @@ void Waking::settle_shard(WakingShard& shard, const std::vector<Pages>& mismatch
     core.device().table().log(LogLevel::kError, error.describe().c_str());
     error_ = error;
   } else {
-    core.set_state(ShardState::kAwake);
-    core.count_wake();
-    // Backing that nobody needs goes back to the system; what failed to go is told by the next transition.
-    std::vector<PageRange> kept;
-    if (core.options().backing == Backing::kRetain) {
-      kept = shard.restored_raw;
-    }
-    if (auto job = core.arrange_mirror(kept)) {
-      if (auto finished = (*job)->finish(); !finished) {
-        core.device().table().log(LogLevel::kWarning, finished.error().describe().c_str());
-      }
-    } else {
-      core.device().table().log(LogLevel::kWarning, job.error().describe().c_str());
-    }
+    core.finish_wake(shard.restored_raw);
   }
   core.set_waking(nullptr);
   core.end_transition();
