@@ -99,7 +99,7 @@ public:
   void note_backed(PageRange pages);
 
   /// Aborts when two places overlap, a byte is in none, a free range touches its neighbour uncoalesced, or a count is
-  /// off. No allocate and no free may be under way.
+  /// off. Any thread, any time; holds everybody up meanwhile.
   void check_invariants() const;
 
 private:

@@ -84,6 +84,11 @@ void Heap::Impl::note_backed(PageRange pages) {
 void Heap::Impl::check_invariants() const {
   CentralLock lock(central_);
   grown_.wait(lock, [&] { return grower_ == std::thread::id(); });
+  // With every stripe held no block changes its state: what a record says and what is counted belong together.
+  std::vector<std::unique_lock<SpinLock>> stripe_locks;
+  for (Stripe& stripe : stripes_.all()) {
+    stripe_locks.emplace_back(stripe.lock);
+  }
   space_.check_invariants();
   std::int64_t live_blocks = 0;
   std::int64_t live_units = 0;
@@ -115,7 +120,6 @@ void Heap::Impl::check_invariants() const {
     }
   }
   for (Stripe& stripe : stripes_.all()) {
-    const std::lock_guard stripe_lock(stripe.lock);
     live_blocks -= stripe.live_blocks;
     live_units -= stripe.live_units;
     cached_blocks -= stripe.cached_blocks;
