@@ -251,7 +251,7 @@ typedef struct stillwake_report_leftover {
 
 STILLWAKE_API stillwake_status stillwake_report_figures_get(const stillwake_report* report,
                                                             stillwake_report_figures* figures);
-STILLWAKE_API stillwake_status stillwake_report_line(const stillwake_report* report, const char** line);
+STILLWAKE_API stillwake_status stillwake_report_line(stillwake_report* report, const char** line);
 STILLWAKE_API stillwake_status stillwake_report_step_get(const stillwake_report* report, uint64_t index,
                                                          stillwake_report_step* step);
 STILLWAKE_API stillwake_status stillwake_report_leftover_get(const stillwake_report* report, uint64_t index,
@@ -268,6 +268,7 @@ typedef struct stillwake_sleep_options {
   int32_t checked;
 } stillwake_sleep_options;
 
+/* Stands in arrays, so it never grows and has no struct_size. */
 typedef struct stillwake_range {
   const void* pointer;
   uint64_t size;
@@ -310,7 +311,7 @@ STILLWAKE_API stillwake_status stillwake_ticket_wait_range(stillwake_ticket* tic
                                                            uint64_t size);
 STILLWAKE_API stillwake_status stillwake_ticket_is_done(stillwake_ticket* ticket, bool* done);
 STILLWAKE_API stillwake_status stillwake_ticket_result(stillwake_ticket* ticket, stillwake_report** report);
-/* Waits for nothing; the wake goes on. */
+/* Waits for nothing; the wake goes on, and what its verdict is the shard tells. */
 STILLWAKE_API stillwake_status stillwake_ticket_release(stillwake_ticket* ticket);
 
 /* --- The halves of a transition. A half is spent by commit, whatever that answers, and by abandon; then, as before,
