@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base layer in one include: units, errors, results, clock, log, cleanup, checks, locks.
+// The base layer in one include: units, errors, results, clock, log, cleanup, checks, locks, libraries.
 #pragma once
 
 #include "allocator/base/check.h"
 #include "allocator/base/cleanup.h"
 #include "allocator/base/clock.h"
+#include "allocator/base/dynamic_library.h"
 #include "allocator/base/error.h"
 #include "allocator/base/log.h"
 #include "allocator/base/process_exit.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fills the table from libcuda.so.1: each row asks for the version that its type was written for, so a newer driver
 // cannot hand out an entry point with other arguments.
-#include "allocator/base/dynamic_library.h"
 #include "allocator/driver/driver_table.h"
 
 namespace stillwake {

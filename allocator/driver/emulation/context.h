@@ -5,7 +5,7 @@
 
 #include "allocator/driver/emulation/stream.h"
 
-#include "allocator/base/units.h"
+#include "allocator/base/base.h"
 
 #include <atomic>
 #include <map>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/emulation/guard.h"
 
-#include "allocator/base/check.h"
+#include "allocator/base/base.h"
 
 #include <csetjmp>
 #include <csignal>

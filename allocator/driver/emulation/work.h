@@ -3,7 +3,7 @@
 // before it, and what it does.
 #pragma once
 
-#include "allocator/base/clock.h"
+#include "allocator/base/base.h"
 
 #include <atomic>
 #include <cuda.h>
