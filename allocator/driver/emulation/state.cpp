@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/emulation/state.h"
 
-#include "allocator/driver/emulation/error_names.h"
+#include "allocator/driver/error_names.h"
 #include "allocator/driver/emulation/guard.h"
 
 #include <cstdio>
@@ -81,7 +81,7 @@ CUresult Emulation::State::error_name(CUresult error, const char** name) {
   if (name == nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *name = emulation::error_name(error);
+  *name = error == CUDA_SUCCESS ? "CUDA_SUCCESS" : stillwake::error_name(error);
   return *name != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
