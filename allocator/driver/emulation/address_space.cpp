@@ -98,7 +98,7 @@ CUresult AddressSpace::map(CUdeviceptr address, std::size_t size, std::size_t of
                            CUmemGenericAllocationHandle handle) {
   const std::lock_guard lock(mutex_);
   const auto found = handles_.find(handle);
-  if (found == handles_.end() || size == 0 || !aligned(address) || !aligned(size)) {
+  if (found == handles_.end() || size == 0 || !aligned(address)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (offset != 0 || size != found->second->size()) {
@@ -138,15 +138,14 @@ CUresult AddressSpace::unmap(CUdeviceptr address, std::size_t size) {
   if (size == 0 || around == reservations_.end() || around->second.allocated != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  bool any = false;
-  if (!range_is_whole(address, size, any)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (!any) {
+  const auto first = first_mapping_touching(address);
+  const auto end = mappings_.lower_bound(address + size);
+  if (first == end) {
     return CUDA_SUCCESS; // the hardware, too, unmaps nothing with success
   }
-  const auto first = mappings_.lower_bound(address);
-  const auto end = mappings_.lower_bound(address + size);
+  if (first->first < address || std::prev(end)->first + std::prev(end)->second.size() > address + size) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const std::uint64_t from = first->first;
   const std::uint64_t to = std::prev(end)->first + std::prev(end)->second.size();
   if (!place_nothing(from, to - from)) {
@@ -182,8 +181,7 @@ CUresult AddressSpace::set_access(CUdeviceptr address, std::size_t size, const C
   }
   const std::lock_guard lock(mutex_);
   const auto around = reservation_around(address, size);
-  bool any = false;
-  if (around == reservations_.end() || around->second.allocated != 0 || !range_is_whole(address, size, any) || !any) {
+  if (around == reservations_.end() || around->second.allocated != 0 || !is_whole_mappings(address, size)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const auto end = mappings_.lower_bound(address + size);
@@ -235,12 +233,15 @@ AddressSpace::Mappings::iterator AddressSpace::first_mapping_touching(std::uint6
   return found;
 }
 
-// Whether no mapping is cut by the range's ends.
-bool AddressSpace::range_is_whole(std::uint64_t address, std::uint64_t size, bool& any) {
-  const auto first = first_mapping_touching(address);
-  const auto end = mappings_.lower_bound(address + size);
-  any = first != end;
-  return !any || (first->first >= address && std::prev(end)->first + std::prev(end)->second.size() <= address + size);
+// Whether the range is one or more whole mappings without a hole. (The hardware lets a hole inside pass, and refuses
+// one at the end: whoever sets access where nothing is mapped has lost count, so any hole is refused here.)
+bool AddressSpace::is_whole_mappings(std::uint64_t address, std::uint64_t size) const {
+  std::uint64_t at = address;
+  for (auto mapping = mappings_.find(address);
+       mapping != mappings_.end() && mapping->first == at && at < address + size; ++mapping) {
+    at += mapping->second.size();
+  }
+  return at == address + size;
 }
 
 CUresult AddressSpace::allocate(CUdeviceptr* address, std::size_t size, std::shared_ptr<Physical> physical) {

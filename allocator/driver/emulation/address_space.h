@@ -74,7 +74,7 @@ private:
   Reservations::const_iterator reservation_around(std::uint64_t address, std::uint64_t size) const;
   Mappings::iterator first_mapping_touching(std::uint64_t address);
   CUresult map_locked(std::uint64_t address, std::shared_ptr<Physical> physical);
-  bool range_is_whole(std::uint64_t address, std::uint64_t size, bool& any);
+  bool is_whole_mappings(std::uint64_t address, std::uint64_t size) const;
 
   const int devices_;
   mutable std::mutex mutex_;

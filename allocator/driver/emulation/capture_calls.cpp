@@ -212,7 +212,7 @@ CUresult Emulation::State::refuse_captured(const Event& event) {
     return CUDA_SUCCESS;
   }
   const emulation::CapturePointer capture = event.capture.lock();
-  if (!capture) {
+  if (!capture || capture->invalid) {
     return CUDA_ERROR_INVALID_VALUE; // until it is recorded again it stands for nothing
   }
   capture->invalid = true;

@@ -26,6 +26,9 @@ CUresult HostRegistrations::add(void* pointer, std::size_t size, unsigned flags)
 
 CUresult HostRegistrations::check_removable(void* pointer) const {
   const auto first = reinterpret_cast<std::uint64_t>(pointer);
+  if (first == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const std::lock_guard lock(mutex_);
   if (pieces_.count(first) != 0) {
     return CUDA_SUCCESS;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/emulation/state.h"
 
-#include "allocator/driver/error_names.h"
 #include "allocator/driver/emulation/guard.h"
+#include "allocator/driver/error_names.h"
 
 #include <cstdio>
 
