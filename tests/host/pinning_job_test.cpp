@@ -91,13 +91,13 @@ TEST_F(PinningJobTest, AHugePieceIsPopulatedInPartsAndRegisteredOnce) {
     make_arena({.budget = std::nullopt, .pinning_threads = threads});
     auto mirror = make_mirror();
     RegisterSpy spy(table());
-    const PageRange huge = range(5, 263); // 526 MiB: more than two whole pieces, and an odd last part
+    const PageRange huge = range(5, 131); // 262 MiB: more than a whole piece, with an odd last part
     must_arrange(*mirror, {range(1, 2), huge});
     ASSERT_EQ(spy.seen().size(), 2u);
     EXPECT_EQ(mirror->pieces(), (Ranges{range(1, 2), huge}));
     EXPECT_TRUE(is_zero(*mirror, huge));
     fill(*mirror, huge, 9);
-    must_arrange(*mirror, {range(1, 268)});
+    must_arrange(*mirror, {range(1, 136)});
     EXPECT_TRUE(holds(*mirror, huge, 9));
     ASSERT_TRUE(mirror->clear());
   }
