@@ -11,6 +11,9 @@ Unit units_of(Pages pages) { return static_cast<Unit>(pages.count() * kPageUnits
 } // namespace
 
 std::optional<SpaceMap::Growth> SpaceMap::begin_growth(Unit units, Stream stream, BlockKind kind) {
+  const auto usable = [&](const Place& place) {
+    return kind == BlockKind::kShared && place.kind == Kind::kFree && place.safety.usable_by(stream);
+  };
   for (const Unit start : holes_) {
     const Iterator hole = places_.find(start);
     Growth growth;
@@ -18,25 +21,32 @@ std::optional<SpaceMap::Growth> SpaceMap::begin_growth(Unit units, Stream stream
     growth.units = units;
     growth.kind = kind;
     growth.hole = pages_of(start, hole->second.units);
-    const bool first = hole == places_.begin();
-    if (kind == BlockKind::kShared && !first) {
+    if (hole != places_.begin() && usable(std::prev(hole)->second)) {
       const auto& [tail_start, tail] = *std::prev(hole);
-      if (tail.kind == Kind::kFree && tail.safety.usable_by(stream)) {
-        growth.start = tail_start;
-        growth.tail = tail.units;
-        growth.tail_safety = tail.safety;
-      }
+      growth.start = tail_start;
+      growth.tail = tail.units;
+      growth.tail_safety = tail.safety;
     }
     growth.at_least = pages_holding(bytes_of(units - growth.tail));
-    if (growth.at_least <= growth.hole.count) {
-      const Unit whole = growth.tail + hole->second.units;
-      remove(hole);
-      if (growth.tail != 0) {
-        remove(places_.find(growth.start));
+    if (growth.at_least > growth.hole.count) {
+      // A hole inside what was one free range: a sleep took its pages away.
+      const Iterator next = std::next(hole);
+      if (next == places_.end() || !usable(next->second) ||
+          std::uint64_t{growth.tail} + hole->second.units + next->second.units < units) {
+        continue;
       }
-      put(growth.start, Place{whole, Kind::kGrowing, {}});
-      return growth;
+      growth.at_least = growth.hole.count;
+      growth.head = next->second.units;
+      growth.head_safety = next->second.safety;
+      remove(next);
     }
+    const Unit whole = growth.tail + hole->second.units + growth.head;
+    remove(hole);
+    if (growth.tail != 0) {
+      remove(places_.find(growth.start));
+    }
+    put(growth.start, Place{whole, Kind::kGrowing, {}});
+    return growth;
   }
   return std::nullopt;
 }
@@ -47,13 +57,17 @@ void SpaceMap::end_growth(const Growth& growth, Pages backed) {
   STILLWAKE_CHECK(growth.kind == BlockKind::kShared || backed == growth.at_least);
   remove(places_.find(growth.start));
   put(growth.start, Place{growth.units, Kind::kBlock, {}});
-  const Unit hole = growth.start + growth.tail;
   const Unit end = growth.start + growth.units;
-  if (const Unit rest = hole + units_of(backed) - end; rest != 0) {
-    put(end, Place{rest, Kind::kFree, {}});
+  const Unit backed_end = growth.start + growth.tail + units_of(backed);
+  if (end < backed_end) {
+    put(end, Place{backed_end - end, Kind::kFree, {}});
   }
-  if (const Pages rest = growth.hole.count - backed; rest != Pages(0)) {
-    put(hole + units_of(backed), Place{units_of(rest), Kind::kHole, {}});
+  const Unit hole_end = growth.start + growth.tail + units_of(growth.hole.count);
+  if (backed_end < hole_end) {
+    put(backed_end, Place{hole_end - backed_end, Kind::kHole, {}});
+  }
+  if (growth.head != 0 && end < hole_end + growth.head) {
+    put(end, Place{hole_end + growth.head - end, Kind::kFree, growth.head_safety});
   }
   if (growth.kind == BlockKind::kOneHandle) {
     one_handle_[growth.start] = growth.units;
@@ -62,9 +76,13 @@ void SpaceMap::end_growth(const Growth& growth, Pages backed) {
 
 void SpaceMap::abandon_growth(const Growth& growth) {
   remove(places_.find(growth.start));
-  put(growth.start + growth.tail, Place{units_of(growth.hole.count), Kind::kHole, {}});
+  const Unit hole = growth.start + growth.tail;
+  put(hole, Place{units_of(growth.hole.count), Kind::kHole, {}});
   if (growth.tail != 0) {
     put(growth.start, Place{growth.tail, Kind::kFree, growth.tail_safety});
+  }
+  if (growth.head != 0) {
+    put(hole + units_of(growth.hole.count), Place{growth.head, Kind::kFree, growth.head_safety});
   }
 }
 

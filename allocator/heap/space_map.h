@@ -3,7 +3,7 @@
 //   hole     no pages behind it; whole pages
 //   free     backed, and safe for somebody: see Safety
 //   block    handed out, or cached, or freed with the free still in the queue: the block's record knows
-//   growing  a hole, and perhaps the free tail right before it, while the source puts memory there
+//   growing  a hole, and perhaps the free space right before and after it, while the source puts memory there
 // Neighbours that may join always have. Free places are found by size too: best fit, the lowest address on a tie.
 //
 // It calls nobody and knows no lock: whoever owns it guards it.
@@ -66,6 +66,8 @@ public:
     Unit start = 0; ///< where the block will begin: the tail, or the hole
     Unit tail = 0;  ///< units of the free place before the hole that the block uses
     Safety tail_safety;
+    Unit head = 0; ///< units of the free place after the hole, where only the whole hole and it together are enough
+    Safety head_safety;
     Unit units = 0; ///< of the block
     PageRange hole;
     Pages at_least;

@@ -186,10 +186,9 @@ std::optional<std::string> HeapModel::free(std::uint64_t which, std::optional<st
   if (from && *from != block.stream) {
     // The last work is on `from`, after that of the block's own stream.
     if (held(block.stream) || device_->table().cuStreamQuery(stream(block.stream)) != CUDA_SUCCESS) {
-      from.reset();
-    } else {
-      write(block, *from);
+      return free(which, std::nullopt);
     }
+    write(block, *from);
   }
   if (!any_held()) {
     STILLWAKE_CHECK_EQ(device_->table().cuStreamSynchronize(stream(block.stream)), CUDA_SUCCESS);
