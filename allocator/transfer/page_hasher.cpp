@@ -60,9 +60,7 @@ Result<std::unique_ptr<PageHasher>> PageHasher::open(Device& device, Emulation* 
     }
     const std::string text = "pages cannot be verified on this device: " + loaded.error().describe();
     device.table().log(LogLevel::kWarning, text.c_str());
-    return hasher;
   }
-  STILLWAKE_TRY(hasher->warm_up());
   return hasher;
 }
 
@@ -78,16 +76,17 @@ Result<void> PageHasher::load() {
 }
 
 // The driver may put off loading a kernel until its first launch; on a full device that could fail, so it is now.
-Result<void> PageHasher::warm_up() {
+Result<void> PageHasher::prepare(OwnedStream& stream) {
+  if (!has_kernels()) {
+    return {};
+  }
   STILLWAKE_ENTER(device_);
-  DriverTable& table = device_.table();
-  STILLWAKE_TRY(STILLWAKE_CALL(table, "taking scratch memory for digests", cuMemAlloc, &scratch_, 2 * kScratchBytes));
-  Result<OwnedStream> stream = OwnedStream::create(device_);
-  STILLWAKE_TRY(stream);
+  STILLWAKE_TRY(
+      STILLWAKE_CALL(device_.table(), "taking scratch memory for digests", cuMemAlloc, &scratch_, 2 * kScratchBytes));
   PageDigestLaunch nothing;
   nothing.seed = seed_;
-  STILLWAKE_TRY(launch(stream->get(), nothing));
-  return stream->synchronize();
+  STILLWAKE_TRY(launch(stream.get(), nothing));
+  return stream.synchronize();
 }
 
 PageHasher::~PageHasher() {

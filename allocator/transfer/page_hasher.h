@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A PageHasher launches the page digest kernel of one device. Its code is loaded and its scratch memory taken when it
-// is opened. Streams that hash at the same time need a Scratch each.
+// A PageHasher launches the page digest kernel of one device. Its code is loaded when it is opened, and its
+// scratch memory taken before it is used. Streams that hash at the same time need a Scratch each.
 #pragma once
 
 #include "allocator/driver/driver_layer.h"
@@ -18,6 +18,8 @@ public:
 
   /// A device that cannot load the code is no error, unless it lacks the memory or is lost.
   [[nodiscard]] static Result<std::unique_ptr<PageHasher>> open(Device& device, Emulation* emulation);
+  /// Takes the scratch memory and launches once, with nothing to hash. Once, before `queue`.
+  [[nodiscard]] Result<void> prepare(OwnedStream& stream);
   ~PageHasher();
   PageHasher(const PageHasher&) = delete;
   PageHasher& operator=(const PageHasher&) = delete;
@@ -33,7 +35,6 @@ public:
 private:
   explicit PageHasher(Device& device);
   [[nodiscard]] Result<void> load();
-  [[nodiscard]] Result<void> warm_up();
   [[nodiscard]] Result<void> launch(Stream stream, const PageDigestLaunch& launch);
 
   Device& device_;

@@ -23,6 +23,7 @@ public:
     Result<TransferLanes> made = TransferLanes::create(device);
     STILLWAKE_TRY(made);
     lanes = std::move(*made);
+    STILLWAKE_TRY(hasher->prepare(lanes.save_hash));
     Result<SaveScratch> scratch = SaveScratch::create(device);
     STILLWAKE_TRY(scratch);
     save_scratch = std::move(*scratch);
