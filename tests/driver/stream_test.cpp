@@ -42,6 +42,7 @@ TEST_F(StreamTest, AnEventIsDoneWhenTheWorkBeforeItIs) {
   Result<OwnedStream> stream = OwnedStream::create(*device_);
   Result<OwnedEvent> event = OwnedEvent::create(*device_);
   ASSERT_TRUE(stream && event);
+  const ContextScope scope(*device_); // for the calls of the test itself
   Blocker work;
   EXPECT_TRUE(*event->done()) << "never recorded";
   work.hold(table(), stream->get());
@@ -59,6 +60,7 @@ TEST_F(StreamTest, MakeWaitHoldsAnotherStreamBack) {
   Result<OwnedEvent> before = OwnedEvent::create(*device_);
   Result<OwnedEvent> after = OwnedEvent::create(*device_);
   ASSERT_TRUE(first && second && before && after);
+  const ContextScope scope(*device_);
   Blocker work;
   work.hold(table(), first->get());
   ASSERT_TRUE(before->record(first->get()));
@@ -75,6 +77,7 @@ TEST_F(StreamTest, TimedEventsMeasure) {
   Result<OwnedEvent> end = OwnedEvent::create(*device_, OwnedEvent::Timing::kOn);
   ASSERT_TRUE(stream && start && end);
   ASSERT_TRUE(start->record(stream->get()) && end->record(stream->get()) && end->synchronize());
+  const ContextScope scope(*device_);
   float milliseconds = -1;
   EXPECT_EQ(table().cuEventElapsedTime(&milliseconds, start->get(), end->get()), CUDA_SUCCESS);
   EXPECT_GE(milliseconds, 0.0f);

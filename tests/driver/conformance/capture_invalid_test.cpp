@@ -87,8 +87,10 @@ TEST_F(CaptureInvalid, AnEventOfACaptureIsNoEventForTheHost) {
   ASSERT_ANSWER(CUDA_SUCCESS, begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   EXPECT_ANSWER(CUDA_SUCCESS, table().cuEventRecord(event.get(), stream.get()));
   EXPECT_ANSWER(CUDA_ERROR_CAPTURED_EVENT, table().cuEventQuery(event.get()));
-  EXPECT_ANSWER(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, table().cuEventSynchronize(event.get()));
   end_spoilt(stream);
+  EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuEventQuery(event.get())) << "until it is recorded anew";
+  EXPECT_ANSWER(CUDA_SUCCESS, table().cuEventRecord(event.get(), stream.get()));
+  EXPECT_ANSWER(CUDA_SUCCESS, table().cuEventSynchronize(event.get()));
 }
 
 TEST_F(CaptureInvalid, TakingMemorySpoilsAGlobalCapture) {
@@ -97,6 +99,25 @@ TEST_F(CaptureInvalid, TakingMemorySpoilsAGlobalCapture) {
   ASSERT_ANSWER(CUDA_SUCCESS, begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
   EXPECT_ANSWER(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, table().cuMemAlloc(&memory, kMiB.size()));
   end_spoilt(stream);
+}
+
+TEST_F(CaptureInvalid, PinningAndUnpinningSpoilAGlobalCapture) {
+  const HostMemory fresh(table(), kMiB * 2, HostMemory::Pinned::kNo);
+  const HostMemory pinned(table(), kMiB * 2, HostMemory::Pinned::kYes);
+  const TestStream stream(table());
+  ASSERT_ANSWER(CUDA_SUCCESS, begin(stream));
+  EXPECT_ANSWER(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, table().cuMemHostRegister(fresh.at(), kMiB.size() * 2, 0));
+  end_spoilt(stream);
+  ASSERT_ANSWER(CUDA_SUCCESS, begin(stream));
+  EXPECT_ANSWER(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, table().cuMemHostUnregister(pinned.at()));
+  end_spoilt(stream);
+}
+
+TEST_F(CaptureInvalid, WorkOnTheLegacyStreamSpoilsTheCaptureOfABlockingStream) {
+  const TestStream blocking(table(), CU_STREAM_DEFAULT);
+  ASSERT_ANSWER(CUDA_SUCCESS, begin(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_ANSWER(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, table().cuStreamSynchronize(nullptr));
+  end_spoilt(blocking);
 }
 
 TEST_F(CaptureInvalid, TheLegacyStreamTellsOfBlockingStreamsThatCapture) {

@@ -145,17 +145,18 @@ TEST_F(Capture, OtherStreamsWorkOnWhileOneCaptures) {
   const CapturedGraph empty(table(), capturing.get());
 }
 
-TEST_F(Capture, TheMemoryCallsMayBeMadeInARelaxedCapture) {
-  const TestStream capturing(table());
-  ASSERT_ANSWER(CUDA_SUCCESS, begin(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
-  {
-    const Range range(table(), kTwo);
-    const Handle handle(table(), kTwo);
-    const Placed placed(table(), range.at(), handle, kTwo);
-    free_bytes(table());
+TEST_F(Capture, TheVirtualMemoryCallsDisturbNoCapture) {
+  for (const CUstreamCaptureMode mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED}) {
+    const TestStream capturing(table());
+    ASSERT_ANSWER(CUDA_SUCCESS, begin(capturing, mode));
+    {
+      const Range range(table(), kTwo);
+      const Handle handle(table(), kTwo);
+      const Placed placed(table(), range.at(), handle, kTwo);
+    }
+    EXPECT_EQ(status(capturing.get()), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    const CapturedGraph empty(table(), capturing.get());
   }
-  EXPECT_EQ(status(capturing.get()), CU_STREAM_CAPTURE_STATUS_ACTIVE);
-  const CapturedGraph empty(table(), capturing.get());
 }
 
 } // namespace

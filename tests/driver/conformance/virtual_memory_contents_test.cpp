@@ -125,6 +125,31 @@ TEST_F(VirtualMemoryContents, OneCopySpansSeveralMappings) {
   EXPECT_EQ(value(target.at(kMiB), kMiB * 14), 77);
 }
 
+// The driver looks at the addresses when the work is queued: what it can see to be wrong is an error and harms nothing.
+TEST_F(VirtualMemoryContents, WorkOnAddressesWithoutAccessIsRefusedWhenQueued) {
+  const Range range(table(), kMiB * 16);
+  const Handle handle(table(), kTwo);
+  const Handle second(table(), kTwo);
+  const HostMemory host(table(), kMiB * 8, HostMemory::Pinned::kYes);
+  const Placed placed(table(), range.at(), handle, kTwo);
+  ASSERT_ANSWER(CUDA_SUCCESS, table().cuMemMap(range.at(kMiB * 4), kTwo.size(), 0, second.get(), 0)); // no access
+  const auto refused = [&](CUdeviceptr at, Bytes size) {
+    EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuMemsetD8Async(at, 1, size.size(), stream()));
+    EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuMemcpyHtoDAsync(at, host.at(), size.size(), stream()));
+    EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuMemcpyDtoHAsync(host.at(), at, size.size(), stream()));
+  };
+  refused(range.at(kMiB * 8), kTwo); // nothing mapped
+  refused(range.at(kMiB * 4), kTwo); // mapped, no access set
+  refused(range.at(kMiB), kTwo);     // runs past the end of what is mapped
+  const CUmemAccessDesc read = access_of(0, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  ASSERT_ANSWER(CUDA_SUCCESS, table().cuMemSetAccess(range.at(), kTwo.size(), &read, 1));
+  EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuMemsetD8Async(range.at(), 1, kTwo.size(), stream()));
+  EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuMemcpyHtoDAsync(range.at(), host.at(), kTwo.size(), stream()));
+  EXPECT_ANSWER(CUDA_SUCCESS, table().cuMemcpyDtoHAsync(host.at(), range.at(), kTwo.size(), stream()));
+  EXPECT_ANSWER(CUDA_SUCCESS, table().cuStreamSynchronize(stream())) << "the context lives";
+  EXPECT_ANSWER(CUDA_SUCCESS, table().cuMemUnmap(range.at(kMiB * 4), kTwo.size()));
+}
+
 TEST_F(VirtualMemoryContents, FreshMappingsNeedAccessAgainAndThenWork) {
   const Range range(table(), kTwo);
   const Handle handle(table(), kTwo);
