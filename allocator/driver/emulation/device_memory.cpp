@@ -13,12 +13,15 @@
 namespace stillwake::emulation {
 namespace {
 
-// Mixed bytes, no zero among them, and no two neighbouring words alike: a reader of what nobody wrote sees nonsense.
+// Every byte has its high bit set, so none is zero; words differ from their neighbours, and read as a float or an
+// integer they are nonsense.
 const std::vector<std::uint64_t>& pattern_page() {
   static const std::vector<std::uint64_t> page = [] {
     std::vector<std::uint64_t> words(kPageBytes.size() / sizeof(std::uint64_t));
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      words[i] = 0xA5C3A5C3A5C3A501ull + ((i & 0xFFFF) << 16) + (i % 251);
+    std::uint64_t mixed = 0;
+    for (std::uint64_t& word : words) {
+      mixed += 0x9E3779B97F4A7C15;
+      word = (mixed ^ (mixed >> 29)) | 0x8080808080808080;
     }
     return words;
   }();
@@ -61,16 +64,18 @@ Bytes DeviceMemory::resident() const {
 }
 
 CUresult DeviceMemory::take(Bytes size, Claim& claim) {
-  const std::optional<Claim> taken = ledger_->take(device_, size);
-  if (!taken) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  if (!fill(*taken)) {
+  do {
+    const std::optional<Claim> taken = ledger_->take(device_, size);
+    if (!taken) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (fill(*taken)) {
+      claim = *taken;
+      return CUDA_SUCCESS;
+    }
     give_back(*taken);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  claim = *taken;
-  return CUDA_SUCCESS;
+  } while (ledger_->take_back_from_the_dead()); // the system is full, though the device is not
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool DeviceMemory::fill(const Claim& claim) {

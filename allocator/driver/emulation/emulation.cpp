@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/emulation/emulation.h"
 
+#include "allocator/driver/emulation/shared_ledger.h"
 #include "allocator/driver/emulation/state.h"
 
 namespace stillwake {
@@ -19,27 +20,42 @@ Result<std::unique_ptr<Emulation>> Emulation::create(const EmulationOptions& opt
     return failure(ErrorCode::kInvalidArgument, "an emulated device of " + readable(options.memory) +
                                                     " is too small; it must have at least " + readable(kPageBytes));
   }
-  note_process_start(); // so that a child made by fork knows that it is one
-  std::vector<std::shared_ptr<emulation::DeviceMemory>> memories;
-  if (options.share.empty()) {
-    const auto ledger = std::make_shared<emulation::PrivateLedger>(options.devices, options.memory);
-    for (int device = 0; device < options.devices; ++device) {
-      auto file = emulation::private_device_file();
-      if (!file) {
-        return failure(std::move(file).error());
-      }
-      memories.push_back(std::make_shared<emulation::DeviceMemory>(*file, DeviceIndex(device), ledger));
-    }
+  if (!options.share.empty() && !emulation::SharedLedger::is_name(options.share)) {
+    return failure(ErrorCode::kInvalidArgument, "\"" + options.share +
+                                                    "\" cannot name an emulated share; use 1 to 64 letters, digits, - "
+                                                    "and _");
   }
-  return std::unique_ptr<Emulation>(new Emulation(std::make_unique<State>(std::move(memories))));
+  note_process_start(); // so that a child made by fork knows that it is one
+  std::shared_ptr<emulation::SharedLedger> shared;
+  if (!options.share.empty()) {
+    auto joined = emulation::SharedLedger::join(options.share, options.devices, options.memory);
+    if (!joined) {
+      return failure(std::move(joined).error());
+    }
+    shared = std::move(*joined);
+  }
+  std::shared_ptr<emulation::Ledger> ledger = shared;
+  if (!ledger) {
+    ledger = std::make_shared<emulation::PrivateLedger>(options.devices, options.memory);
+  }
+  std::vector<std::shared_ptr<emulation::DeviceMemory>> memories;
+  for (int device = 0; device < options.devices; ++device) {
+    auto file = shared ? shared->open_device(DeviceIndex(device)) : emulation::private_device_file();
+    if (!file) {
+      return failure(std::move(file).error());
+    }
+    memories.push_back(std::make_shared<emulation::DeviceMemory>(*file, DeviceIndex(device), ledger));
+  }
+  return std::unique_ptr<Emulation>(new Emulation(std::make_unique<State>(std::move(memories), std::move(shared))));
 }
 
 Emulation::Emulation(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Emulation::~Emulation() {
   if (driver_is_out_of_reach()) {
-    // The threads may be gone (after a fork) or in the middle of something (at exit): nothing can be waited for.
-    static_cast<void>(state_.release());
+    // The threads may be gone (after a fork) or in the middle of something (at exit): nothing can be waited for. But
+    // memory that a file holds would outlive the process.
+    state_.release()->leave_share();
   }
 }
 

@@ -31,6 +31,8 @@ public:
   virtual void set_capacity(DeviceIndex device, Bytes capacity) = 0;
   /// Whether other processes count in it.
   virtual bool shared() const = 0;
+  /// Frees what dead processes held; whether there was one.
+  virtual bool take_back_from_the_dead() { return false; }
 };
 
 class PrivateLedger final : public Ledger {

@@ -2,6 +2,7 @@
 #include "allocator/driver/emulation/state.h"
 
 #include "allocator/driver/emulation/guard.h"
+#include "allocator/driver/emulation/shared_ledger.h"
 #include "allocator/driver/error_names.h"
 
 #include <cstdio>
@@ -10,8 +11,9 @@ namespace stillwake {
 
 using emulation::CompletionPointer;
 
-Emulation::State::State(std::vector<std::shared_ptr<emulation::DeviceMemory>> memories)
-    : memories_(std::move(memories)), addresses_(static_cast<int>(memories_.size())) {
+Emulation::State::State(std::vector<std::shared_ptr<emulation::DeviceMemory>> memories,
+                        std::shared_ptr<emulation::SharedLedger> shared)
+    : memories_(std::move(memories)), shared_(std::move(shared)), addresses_(static_cast<int>(memories_.size())) {
   emulation::install_fault_handler();
   for (const auto& memory : memories_) {
     to_device_.push_back(std::make_unique<emulation::Bus>());
@@ -44,6 +46,12 @@ void Emulation::State::register_kernel(const char* name, KernelTwin twin, std::v
 void Emulation::State::set_pattern(bool on) {
   for (const auto& memory : memories_) {
     memory->set_pattern(on);
+  }
+}
+
+void Emulation::State::leave_share() {
+  if (shared_ && process_ == ::getpid()) {
+    shared_->leave();
   }
 }
 

@@ -17,12 +17,18 @@
 #include "allocator/driver/emulation/host_registration.h"
 #include "allocator/driver/emulation/kernels.h"
 
+#include <unistd.h>
+
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
 namespace stillwake {
+
+namespace emulation {
+class SharedLedger;
+}
 
 class Emulation::State {
   using Context = emulation::Context;
@@ -33,7 +39,9 @@ class Emulation::State {
   using Lock = std::unique_lock<std::mutex>;
 
 public:
-  explicit State(std::vector<std::shared_ptr<emulation::DeviceMemory>> memories);
+  /// `shared` is the memories' ledger when other processes use it too, else null.
+  State(std::vector<std::shared_ptr<emulation::DeviceMemory>> memories,
+        std::shared_ptr<emulation::SharedLedger> shared);
   ~State();
 
   // What Emulation's own interface reaches.
@@ -43,6 +51,8 @@ public:
   const emulation::AddressSpace& addresses() const { return addresses_; }
   const emulation::HostRegistrations& registrations() const { return registrations_; }
   void set_pattern(bool on);
+  /// Leaves the share without touching anything else; does nothing in a child made by fork.
+  void leave_share();
   std::uint64_t live_streams() const;
   std::uint64_t live_events() const;
   std::atomic<Duration::rep> delay{0};
@@ -162,6 +172,8 @@ private:
   Operation timed(Operation operation);
 
   std::vector<std::shared_ptr<emulation::DeviceMemory>> memories_;
+  const std::shared_ptr<emulation::SharedLedger> shared_;
+  const pid_t process_ = ::getpid();
   std::vector<std::unique_ptr<emulation::Bus>> to_device_;
   std::vector<std::unique_ptr<emulation::Bus>> to_host_;
   emulation::AddressSpace addresses_;

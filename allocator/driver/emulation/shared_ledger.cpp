@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/driver/emulation/shared_ledger.h"
+
+#include "allocator/driver/emulation/device_memory.h"
+#include "allocator/driver/emulation/process_identity.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace stillwake::emulation {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x5374696C6C770001; // counts the layouts of Table
+constexpr std::size_t kMostMembers = 256;
+constexpr std::size_t kMostClaims = 65536;
+constexpr std::size_t kMostDevices = 64;
+
+tl::unexpected<Error> system_failure(const std::string& path, const char* what) {
+  return failure(ErrorCode::kOutOfHostMemory, std::string(what) + " " + path + ": " + std::strerror(errno));
+}
+
+int allocate_space(int file, off_t offset, off_t size) {
+  int error = EINTR;
+  while (error == EINTR) {
+    error = ::posix_fallocate(file, offset, size);
+  }
+  return error;
+}
+
+} // namespace
+
+// The layout of the ledger's file. A process can die at any instruction: `used` can be counted again from the claims,
+// and a claim exists once its member is written, which is done last.
+struct SharedLedger::Table {
+  struct Device {
+    std::uint64_t capacity;
+    std::uint64_t used;
+    std::uint64_t next_offset;
+  };
+  struct Holding {
+    std::uint32_t member; ///< one more than its place, 0 for none
+    std::uint32_t device;
+    std::uint64_t offset;
+    std::uint64_t size;
+  };
+
+  std::uint64_t magic; ///< written when all else is
+  std::uint64_t memory;
+  std::uint32_t devices;
+  std::uint32_t next_claim; ///< where to look for a free one first
+  pthread_mutex_t mutex;
+  Device device[kMostDevices];
+  ProcessIdentity member[kMostMembers]; ///< number 0 for none
+  Holding claim[kMostClaims];
+};
+
+// Robust: when a holder dies the next one hears of it, and sets the counts right.
+class SharedLedger::Held {
+public:
+  explicit Held(Table& table) : table_(table) {
+    const int result = ::pthread_mutex_lock(&table_.mutex);
+    if (result == EOWNERDEAD) {
+      for (Table::Device& device : table_.device) {
+        device.used = 0;
+      }
+      for (const Table::Holding& claim : table_.claim) {
+        if (claim.member != 0) {
+          table_.device[claim.device].used += claim.size;
+        }
+      }
+      ::pthread_mutex_consistent(&table_.mutex);
+    } else {
+      STILLWAKE_CHECK_EQ(result, 0);
+    }
+  }
+  ~Held() { ::pthread_mutex_unlock(&table_.mutex); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+private:
+  Table& table_;
+};
+
+bool SharedLedger::is_name(const std::string& name) {
+  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
+}
+
+Result<std::shared_ptr<SharedLedger>> SharedLedger::join(const std::string& name, int devices, Bytes memory) {
+  while (true) {
+    std::shared_ptr<SharedLedger> ledger(new SharedLedger(name));
+    const auto opened = ledger->try_join(devices, memory);
+    if (!opened) {
+      return failure(opened.error());
+    }
+    if (*opened == Opened::kJoined) {
+      return ledger;
+    } // else the last member removed the file between our opening and locking it
+  }
+}
+
+Result<SharedLedger::Opened> SharedLedger::try_join(int devices, Bytes memory) {
+  file_ = ::open(path("ledger").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file_ < 0) {
+    return system_failure(path("ledger"), "cannot open");
+  }
+  // Joining and leaving exclude each other by a lock of the file; the table's own mutex is in the file, not made yet.
+  if (::flock(file_, LOCK_EX) != 0) {
+    return system_failure(path("ledger"), "cannot lock");
+  }
+  const Cleanup unlock([this] { ::flock(file_, LOCK_UN); });
+  struct stat status {};
+  STILLWAKE_CHECK_EQ(::fstat(file_, &status), 0);
+  if (status.st_nlink == 0) {
+    return Opened::kGone;
+  }
+  STILLWAKE_TRY(make_table(devices, memory));
+  STILLWAKE_TRY(open_devices(static_cast<int>(std::max<std::uint32_t>(table_->devices, 1))));
+  const Held held(*table_);
+  take_back_locked();
+  if (alone_locked()) {
+    // Nobody lives who could have begun it otherwise.
+    STILLWAKE_TRY(open_devices(devices));
+    table_->devices = static_cast<std::uint32_t>(devices);
+    table_->memory = memory.count();
+    for (Table::Device& device : table_->device) {
+      device.capacity = memory.count();
+    }
+  } else if (table_->devices != static_cast<std::uint32_t>(devices) || table_->memory != memory.count()) {
+    return failure(ErrorCode::kInvalidArgument,
+                   "the share \"" + name_ + "\" has " + std::to_string(table_->devices) + " devices of " +
+                       readable(Bytes(table_->memory)) + " in use by other processes; this one asked for " +
+                       std::to_string(devices) + " of " + readable(memory) + " and must ask for the same");
+  }
+  const auto place = free_member_locked();
+  if (!place) {
+    return failure(ErrorCode::kOutOfHostMemory,
+                   "the share \"" + name_ + "\" is full: " + std::to_string(kMostMembers) + " drivers are open on it");
+  }
+  member_ = *place;
+  table_->member[member_] = ProcessIdentity::own();
+  joined_ = true;
+  return Opened::kJoined;
+}
+
+Result<void> SharedLedger::make_table(int devices, Bytes memory) {
+  struct stat status {};
+  STILLWAKE_CHECK_EQ(::fstat(file_, &status), 0);
+  const bool fresh = status.st_size != static_cast<off_t>(sizeof(Table));
+  // All of it is allocated, so that no access to it can meet a full /dev/shm.
+  if (fresh && (::ftruncate(file_, 0) != 0 || (errno = allocate_space(file_, 0, sizeof(Table))) != 0)) {
+    auto failed = system_failure(path("ledger"), "no space for");
+    ::unlink(path("ledger").c_str());
+    return failed;
+  }
+  void* at = ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (at == MAP_FAILED) {
+    return system_failure(path("ledger"), "cannot map");
+  }
+  ::madvise(at, sizeof(Table), MADV_DONTFORK);
+  table_ = static_cast<Table*>(at);
+  if (!fresh && table_->magic == kMagic) {
+    return {};
+  }
+  // New, or begun by a process that died before the magic was written: nobody uses it yet.
+  std::memset(at, 0, sizeof(Table));
+  pthread_mutexattr_t attributes;
+  ::pthread_mutexattr_init(&attributes);
+  ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  ::pthread_mutex_init(&table_->mutex, &attributes);
+  ::pthread_mutexattr_destroy(&attributes);
+  table_->devices = static_cast<std::uint32_t>(devices);
+  table_->memory = memory.count();
+  table_->magic = kMagic;
+  return {};
+}
+
+Result<void> SharedLedger::open_devices(int devices) {
+  for (int device = static_cast<int>(devices_.size()); device < devices; ++device) {
+    const std::string where = path(std::to_string(device));
+    const int file = ::open(where.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0) {
+      return system_failure(where, "cannot open");
+    }
+    devices_.push_back(file);
+    STILLWAKE_TRY(lengthen_device_file(file));
+  }
+  return {};
+}
+
+SharedLedger::~SharedLedger() {
+  leave();
+  if (table_ != nullptr) {
+    ::munmap(table_, sizeof(Table));
+  }
+  for (int device : devices_) {
+    ::close(device);
+  }
+  if (file_ >= 0) {
+    ::close(file_);
+  }
+}
+
+void SharedLedger::leave() {
+  if (!joined_) {
+    return;
+  }
+  joined_ = false;
+  ::flock(file_, LOCK_EX);
+  {
+    const Held held(*table_);
+    release_member_locked(member_);
+    take_back_locked();
+    if (alone_locked()) {
+      for (std::uint32_t device = 0; device < devices_.size(); ++device) {
+        ::unlink(path(std::to_string(device)).c_str());
+      }
+      ::unlink(path("ledger").c_str());
+    }
+  }
+  ::flock(file_, LOCK_UN);
+}
+
+Result<int> SharedLedger::open_device(DeviceIndex device) const {
+  const int file = ::fcntl(devices_[static_cast<std::size_t>(device.value())], F_DUPFD_CLOEXEC, 0);
+  if (file < 0) {
+    return system_failure(path(std::to_string(device.value())), "cannot open");
+  }
+  return file;
+}
+
+std::optional<Claim> SharedLedger::take(DeviceIndex device, Bytes size) {
+  const Held held(*table_);
+  Table::Device& row = table_->device[device.value()];
+  const auto fits = [&] { return row.used <= row.capacity && size.count() <= row.capacity - row.used; };
+  if (!fits() && !(take_back_locked() && fits())) {
+    return std::nullopt;
+  }
+  for (std::uint32_t tried = 0; tried < kMostClaims; ++tried) {
+    const std::uint32_t place = (table_->next_claim + tried) % kMostClaims;
+    Table::Holding& claim = table_->claim[place];
+    if (claim.member == 0) {
+      table_->next_claim = place + 1;
+      claim.device = static_cast<std::uint32_t>(device.value());
+      claim.offset = row.next_offset;
+      claim.size = size.count();
+      row.next_offset += size.count();
+      row.used += size.count();
+      claim.member = static_cast<std::uint32_t>(member_) + 1;
+      return Claim{claim.offset, size, place};
+    }
+  }
+  return std::nullopt;
+}
+
+void SharedLedger::give_back(DeviceIndex device, const Claim& claim) {
+  const Held held(*table_);
+  Table::Holding& row = table_->claim[claim.entry];
+  if (row.member != member_ + 1 || row.offset != claim.offset) {
+    return; // `leave` was quicker, at exit
+  }
+  row.member = 0;
+  table_->device[device.value()].used -= claim.size.count();
+}
+
+Bytes SharedLedger::used(DeviceIndex device) const {
+  const Held held(*table_);
+  return Bytes(table_->device[device.value()].used);
+}
+
+Bytes SharedLedger::capacity(DeviceIndex device) const {
+  const Held held(*table_);
+  return Bytes(table_->device[device.value()].capacity);
+}
+
+void SharedLedger::set_capacity(DeviceIndex device, Bytes capacity) {
+  const Held held(*table_);
+  table_->device[device.value()].capacity = capacity.count();
+}
+
+bool SharedLedger::take_back_from_the_dead() {
+  const Held held(*table_);
+  return take_back_locked();
+}
+
+bool SharedLedger::take_back_locked() {
+  bool any = false;
+  for (std::size_t member = 0; member < kMostMembers; ++member) {
+    if (table_->member[member].number != 0 && !table_->member[member].alive()) {
+      release_member_locked(member);
+      any = true;
+    }
+  }
+  return any;
+}
+
+void SharedLedger::release_member_locked(std::size_t member) {
+  for (Table::Holding& claim : table_->claim) {
+    if (claim.member != member + 1) {
+      continue;
+    }
+    ::fallocate(devices_[claim.device], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(claim.offset),
+                static_cast<off_t>(claim.size));
+    table_->device[claim.device].used -= claim.size;
+    claim.member = 0;
+  }
+  table_->member[member].number = 0;
+}
+
+bool SharedLedger::alone_locked() const {
+  return std::all_of(std::begin(table_->member), std::end(table_->member),
+                     [](const ProcessIdentity& one) { return one.number == 0; });
+}
+
+std::optional<std::size_t> SharedLedger::free_member_locked() const {
+  for (std::size_t place = 0; place < kMostMembers; ++place) {
+    if (table_->member[place].number == 0) {
+      return place;
+    }
+  }
+  return std::nullopt;
+}
+
+} // namespace stillwake::emulation

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A SharedLedger lets several processes share emulated devices: each device's memory is a file in /dev/shm, and the
+// ledger, a file beside them, says which process holds which bytes. What a dead process held is taken back when someone
+// joins or runs out of memory. The last one to leave removes the files.
+#pragma once
+
+#include "allocator/driver/emulation/ledger.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stillwake::emulation {
+
+class SharedLedger final : public Ledger {
+public:
+  /// Whether a share may have this name: letters, digits, - and _, at most 64.
+  static bool is_name(const std::string& name);
+
+  /// Errors: kInvalidArgument when living processes began the share with other options; kOutOfHostMemory when /dev/shm
+  /// is full or not there.
+  [[nodiscard]] static Result<std::shared_ptr<SharedLedger>> join(const std::string& name, int devices, Bytes memory);
+  ~SharedLedger() override;
+
+  /// A descriptor of the device's file, the caller's to close. Errors: kOutOfHostMemory.
+  [[nodiscard]] Result<int> open_device(DeviceIndex device) const;
+
+  /// Gives back all that this member holds, and removes the files when it is the last. Idempotent.
+  void leave();
+
+  std::optional<Claim> take(DeviceIndex device, Bytes size) override;
+  void give_back(DeviceIndex device, const Claim& claim) override;
+  Bytes used(DeviceIndex device) const override;
+  Bytes capacity(DeviceIndex device) const override;
+  void set_capacity(DeviceIndex device, Bytes capacity) override;
+  bool shared() const override { return true; }
+  bool take_back_from_the_dead() override;
+
+private:
+  struct Table;
+  class Held; // the table's lock
+  enum class Opened { kJoined, kGone };
+
+  explicit SharedLedger(std::string name) : name_(std::move(name)) {}
+  [[nodiscard]] Result<Opened> try_join(int devices, Bytes memory);
+  [[nodiscard]] Result<void> make_table(int devices, Bytes memory);
+  [[nodiscard]] Result<void> open_devices(int devices);
+  std::string path(const std::string& what) const { return "/dev/shm/stillwake-" + name_ + "-" + what; }
+
+  // With the table's lock held.
+  bool take_back_locked();
+  void release_member_locked(std::size_t member);
+  bool alone_locked() const;
+  std::optional<std::size_t> free_member_locked() const;
+
+  const std::string name_;
+  int file_ = -1;
+  Table* table_ = nullptr;
+  std::size_t member_ = 0;
+  bool joined_ = false;
+  std::vector<int> devices_; ///< descriptors, to punch what the dead held
+};
+
+} // namespace stillwake::emulation

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several processes on one emulated device. The other process is this program again, in a role that the environment
+// names (see main.cpp).
+#include "tests/driver/emulation/emulated.h"
+#include "tests/driver/emulation/other_process.h"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace stillwake {
+namespace {
+
+constexpr DeviceIndex kFirst{0};
+
+class EmulatedShare : public ::testing::Test {
+protected:
+  EmulatedShare() : name_("test-" + std::to_string(::getpid())) {}
+  ~EmulatedShare() override { EXPECT_EQ(files(), 0u) << "the last one to leave removes the files"; }
+  EmulationOptions options(Bytes memory = kMiB * 64) const { return {.devices = 1, .memory = memory, .share = name_}; }
+  std::size_t files() const {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+      count += entry.path().filename().string().rfind("stillwake-" + name_ + "-", 0) == 0 ? 1 : 0;
+    }
+    return count;
+  }
+
+  const std::string name_;
+};
+
+TEST_F(EmulatedShare, TwoDriversCountInOneCapacity) {
+  Emulated one(options());
+  CUmemGenericAllocationHandle first = 0, second = 0;
+  {
+    Emulated two(options());
+    ASSERT_EQ(one.create(kMiB * 40, first), CUDA_SUCCESS);
+    EXPECT_EQ(two->used(kFirst), kMiB * 40);
+    EXPECT_EQ(two.create(kMiB * 40, second), CUDA_ERROR_OUT_OF_MEMORY);
+    ASSERT_EQ(two.create(kMiB * 24, second), CUDA_SUCCESS);
+    EXPECT_GE(one->resident(kFirst), kMiB * 64);
+  } // what it left open goes with it
+  EXPECT_EQ(one->used(kFirst), kMiB * 40);
+  EXPECT_EQ(one.table().cuMemRelease(first), CUDA_SUCCESS);
+  EXPECT_EQ(one->resident(kFirst), Bytes(0));
+}
+
+TEST_F(EmulatedShare, MemoryOfOneIsNotSeenByAnother) {
+  Emulated one(options());
+  Emulated two(options());
+  const Mapped mine(one, kMiB * 4);
+  const Mapped theirs(two, kMiB * 4);
+  std::fill_n(mine.bytes(), (kMiB * 4).size(), static_cast<unsigned char>(1));
+  std::fill_n(theirs.bytes(), (kMiB * 4).size(), static_cast<unsigned char>(2));
+  EXPECT_EQ(std::count(mine.bytes(), mine.bytes() + (kMiB * 4).size(), 1), static_cast<long>((kMiB * 4).size()));
+}
+
+TEST_F(EmulatedShare, AnotherProcessTakesWhatThisOneFreed) {
+  Emulated one(options());
+  CUmemGenericAllocationHandle handle = 0;
+  ASSERT_EQ(one.create(kMiB * 40, handle), CUDA_SUCCESS);
+  {
+    OtherProcess other("take-40", name_);
+    EXPECT_EQ(other.line(), "CUDA_ERROR_OUT_OF_MEMORY");
+  }
+  ASSERT_EQ(one.table().cuMemRelease(handle), CUDA_SUCCESS);
+  {
+    OtherProcess other("take-40", name_);
+    EXPECT_EQ(other.line(), "CUDA_SUCCESS");
+    EXPECT_EQ(one->used(kFirst), kMiB * 40);
+  }
+  EXPECT_EQ(one->used(kFirst), Bytes(0));
+}
+
+TEST_F(EmulatedShare, AKilledProcessLosesItsPagesToTheNextWhoNeedsThem) {
+  Emulated one(options());
+  OtherProcess other("take-40", name_);
+  ASSERT_EQ(other.line(), "CUDA_SUCCESS");
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_EQ(one.create(kMiB * 40, handle), CUDA_ERROR_OUT_OF_MEMORY);
+  other.kill(); // and not waited for: a zombie holds nothing
+  ASSERT_EQ(one.create(kMiB * 40, handle), CUDA_SUCCESS);
+  EXPECT_EQ(one->used(kFirst), kMiB * 40);
+  EXPECT_LT(one->resident(kFirst), kMiB * 44);
+  EXPECT_EQ(one.table().cuMemRelease(handle), CUDA_SUCCESS);
+}
+
+TEST_F(EmulatedShare, AShareOfTheDeadIsBegunAnew) {
+  {
+    OtherProcess other("take-40", name_);
+    ASSERT_EQ(other.line(), "CUDA_SUCCESS");
+    other.kill();
+  }
+  EXPECT_GT(files(), 0u);
+  Emulated one(options(kMiB * 8)); // with another size, even
+  EXPECT_EQ(one->used(kFirst), Bytes(0));
+  EXPECT_EQ(one->resident(kFirst), Bytes(0));
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_EQ(one.create(kMiB * 10, handle), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(one.create(kMiB * 8, handle), CUDA_SUCCESS);
+}
+
+TEST_F(EmulatedShare, OtherOptionsThanTheLivingHaveAreRefused) {
+  Emulated one(options());
+  const auto other = Emulation::create(options(kMiB * 32));
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(other.error().message.find("64.0 MiB"), std::string::npos) << other.error().message;
+}
+
+TEST_F(EmulatedShare, AProcessThatExitsWithItsDriverOpenLeaves) {
+  OtherProcess other("exit-open", name_);
+  EXPECT_EQ(other.line(), "CUDA_SUCCESS");
+  other.wait();
+  EXPECT_EQ(files(), 0u);
+}
+
+TEST_F(EmulatedShare, AFullFileSystemIsOutOfMemoryAndNoSignal) {
+  OtherProcess other("full", name_);
+  const std::string answer = other.line();
+  if (answer == "not permitted") {
+    GTEST_SKIP() << "needs the right to mount a small /dev/shm of its own";
+  }
+  EXPECT_EQ(answer, "CUDA_ERROR_OUT_OF_MEMORY CUDA_ERROR_OUT_OF_MEMORY CUDA_SUCCESS");
+  EXPECT_EQ(other.wait(), 0);
+}
+
+} // namespace
+} // namespace stillwake

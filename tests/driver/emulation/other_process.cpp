@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/driver/emulation/other_process.h"
+
+#include "tests/driver/emulation/emulated.h"
+
+#include <csignal>
+#include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace stillwake {
+namespace {
+
+const char* name_of(Emulated& emulated, CUresult result) {
+  const char* name = "?";
+  emulated.table().cuGetErrorName(result, &name);
+  return name;
+}
+
+void say(const std::string& line) {
+  const std::string text = line + "\n";
+  EXPECT_EQ(::write(STDOUT_FILENO, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+void wait_to_be_let_go() {
+  char byte = 0;
+  while (::read(STDIN_FILENO, &byte, 1) > 0) {}
+}
+
+int take(const std::string& share) {
+  Emulated emulated({.devices = 1, .memory = kMiB * 64, .share = share});
+  CUmemGenericAllocationHandle handle = 0;
+  say(name_of(emulated, emulated.create(kMiB * 40, handle)));
+  wait_to_be_let_go();
+  return 0;
+}
+
+int exit_open(const std::string& share) {
+  static Emulated emulated({.devices = 1, .memory = kMiB * 64, .share = share});
+  CUmemGenericAllocationHandle handle = 0;
+  say(name_of(emulated, emulated.create(kMiB * 40, handle)));
+  return 0;
+}
+
+// A /dev/shm of 16 MiB, seen by this process alone.
+int full(const std::string& share) {
+  if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=16m") != 0) {
+    say("not permitted");
+    return 0;
+  }
+  Emulated emulated({.devices = 1, .memory = kGiB, .share = share});
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult filled = emulated.create(kMiB * 32, handle);
+  emulated->set_pattern(false);
+  const CUresult reserved = emulated.create(kMiB * 32, handle);
+  const CUresult small = emulated.create(kMiB * 8, handle);
+  const CUdeviceptr address = emulated.reserve(kMiB * 8);
+  EXPECT_EQ(emulated.table().cuMemMap(address, (kMiB * 8).size(), 0, handle, 0), CUDA_SUCCESS);
+  EXPECT_EQ(emulated.set_access(address, kMiB * 8), CUDA_SUCCESS);
+  std::fill_n(reinterpret_cast<char*>(address), (kMiB * 8).size(), static_cast<char>(1));
+  say(std::string(name_of(emulated, filled)) + " " + name_of(emulated, reserved) + " " + name_of(emulated, small));
+  return ::testing::Test::HasFailure() ? 1 : 0;
+}
+
+} // namespace
+
+int play_role() {
+  const char* role = std::getenv("STILLWAKE_TEST_ROLE");
+  if (role == nullptr) {
+    return -1;
+  }
+  const std::string name = role;
+  const std::string share = std::getenv("STILLWAKE_TEST_SHARE");
+  return name == "take-40" ? take(share) : name == "exit-open" ? exit_open(share) : full(share);
+}
+
+OtherProcess::OtherProcess(const std::string& role, const std::string& share) {
+  int to[2], from[2];
+  EXPECT_EQ(::pipe2(to, O_CLOEXEC), 0);
+  EXPECT_EQ(::pipe2(from, O_CLOEXEC), 0);
+  ::setenv("STILLWAKE_TEST_ROLE", role.c_str(), 1);
+  ::setenv("STILLWAKE_TEST_SHARE", share.c_str(), 1);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
+  char program[] = "emulation_tests";
+  char* arguments[] = {program, nullptr};
+  EXPECT_EQ(::posix_spawn(&process_, "/proc/self/exe", &actions, nullptr, arguments, environ), 0);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::unsetenv("STILLWAKE_TEST_ROLE");
+  ::close(to[0]);
+  ::close(from[1]);
+  to_ = to[1];
+  from_ = from[0];
+}
+
+OtherProcess::~OtherProcess() {
+  wait();
+  ::close(from_);
+}
+
+std::string OtherProcess::line() {
+  std::string line;
+  char byte = 0;
+  while (::read(from_, &byte, 1) == 1 && byte != '\n') {
+    line += byte;
+  }
+  return line;
+}
+
+void OtherProcess::kill() {
+  ::kill(process_, SIGKILL);
+  siginfo_t info{};
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOWAIT), 0);
+}
+
+int OtherProcess::wait() {
+  if (process_ < 0) {
+    return -1;
+  }
+  ::close(to_);
+  int status = -1;
+  EXPECT_EQ(::waitpid(process_, &status, 0), process_);
+  process_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+} // namespace stillwake
