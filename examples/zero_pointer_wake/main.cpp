@@ -51,7 +51,6 @@ public:
       fmt::print("changed every byte\n");
     }
     STILLWAKE_TRY(sleep_and_lend());
-    fmt::print("wake\n");
     auto woken = stillwake::wake(model_.set());
     STILLWAKE_TRY(woken);
     print_report(*woken, bus_.to_device);
@@ -68,7 +67,6 @@ private:
   Result<void> sleep_and_lend() {
     auto before = free_memory();
     STILLWAKE_TRY(before);
-    fmt::print("sleep\n");
     auto slept = stillwake::sleep(model_.set());
     STILLWAKE_TRY(slept);
     print_report(*slept, bus_.to_host);

@@ -51,19 +51,25 @@ void print_tensors(const Model& model, bool all) {
 }
 
 void print_report(const stillwake::Report& report, double bus) {
-  fmt::print("  {}\n", report.line());
+  const bool is_sleep = report.kind == stillwake::Report::Kind::kSleep;
+  const double seconds = stillwake::seconds(report.took);
+  fmt::print("{}: {} live, {} copied, {} unchanged, {} zero, {} {} in {:.4f} s\n", is_sleep ? "sleep" : "wake",
+             size_text(report.live), size_text(report.copied), size_text(report.unchanged), size_text(report.zero),
+             size_text(is_sleep ? report.freed : report.mapped), is_sleep ? "freed" : "mapped", seconds);
   for (const stillwake::ReportStep& step : report.steps) {
-    fmt::print("    {:<24} {:>9.4f} s", step.name, stillwake::seconds(step.took));
+    fmt::print("  {:<20} {:>9.4f} s", step.name, stillwake::seconds(step.took));
     if (step.bytes != stillwake::Bytes(0)) {
-      fmt::print("  {:>10}  {:>7.2f} GB/s", size_text(step.bytes), step.gigabytes_per_second());
+      fmt::print("  {:>10}  {:>8.2f} GB/s", size_text(step.bytes), step.gigabytes_per_second());
     }
     fmt::print("\n");
   }
-  const double seconds = stillwake::seconds(report.took);
   if (report.copied != stillwake::Bytes(0) && seconds > 0) {
     const double rate = static_cast<double>(report.copied.count()) / seconds;
-    fmt::print("    whole: {:.4f} s for {} copied, {:.2f} GB/s; the bus alone gives {:.2f} GB/s: {:.2f} of it\n",
-               seconds, size_text(report.copied), rate / 1e9, bus / 1e9, rate / bus);
+    fmt::print("  {:<20} {:>9.4f} s  {:>10}  {:>8.2f} GB/s, {:.2f} of the bus alone ({:.2f} GB/s)\n", "whole", seconds,
+               size_text(report.copied), rate / 1e9, rate / bus, bus / 1e9);
+  }
+  for (const stillwake::NotFreed& left : report.leftovers) {
+    fmt::print("  not freed: {} of shard {}, {}\n", size_text(left.size), left.shard, left.why);
   }
 }
 

@@ -12,7 +12,7 @@ namespace example {
 std::string size_text(stillwake::Bytes size);
 /// The first copy's tensors, shortened to a screenful unless `all`.
 void print_tensors(const Model& model, bool all);
-/// The report's line and its steps; `bus` is what the bus gives in the transition's direction, in bytes a second.
+/// The report's figures and its steps; `bus` is what the bus gives in the transition's direction, in bytes a second.
 void print_report(const stillwake::Report& report, double bus);
 
 } // namespace example
