@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the core with every option off, installs it under a prefix of its own, and uses it from outside.
 
-usage: install_test.py SOURCE_ROOT WORK_FOLDER COMPILER CLASS [DRIVER_HEADERS]"""
+usage: install_test.py SOURCE_ROOT BUILD_FOLDER C_COMPILER CPP_COMPILER DRIVER_HEADERS CLASS"""
 import os
 import re
 import shutil
@@ -13,10 +13,10 @@ from pathlib import Path
 SKIPPED = 77
 OPTIONS_OFF = [f"-D{name}=disabled"
                for name in ("nccl", "torch", "device_code", "benchmarks", "tools", "tests", "numa")]
-ROOT, WORK = Path(sys.argv[1]), Path(sys.argv[2])
-COMPILER = sys.argv[3].split()
+ROOT, BUILD = Path(sys.argv[1]), Path(sys.argv[2])
+C_COMPILER, CPP_COMPILER, DRIVER_HEADERS, CLASS = sys.argv[3].split(), sys.argv[4].split(), sys.argv[5], sys.argv[6]
 HERE = ROOT / "tests" / "install"
-PREFIX = WORK / "prefix"
+PREFIX, WORK = BUILD / "prefix", BUILD / "outside"
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "DESTDIR"}
 
 
@@ -37,15 +37,13 @@ def tool(name):
 
 def install():
     """Brings the prefix up to date."""
-    WORK.mkdir(parents=True, exist_ok=True)
-    build = WORK / "build"
-    if not (build / "build.ninja").exists():
-        headers = [f"-Ddriver_headers={sys.argv[5]}"] if len(sys.argv) > 5 else []
-        run(tool("meson"), "setup", build, ROOT, f"--prefix={PREFIX}", "-Doptimization=0", "-Ddebug=false", *OPTIONS_OFF,
-            *headers)
-    run(tool("meson"), "compile", "-C", build)
+    if not (BUILD / "build.ninja").exists():
+        run(tool("meson"), "setup", BUILD, ROOT, f"--prefix={PREFIX}", f"-Ddriver_headers={DRIVER_HEADERS}",
+            *OPTIONS_OFF)
+    run(tool("meson"), "compile", "-C", BUILD)
     shutil.rmtree(PREFIX, ignore_errors=True)
-    run(tool("meson"), "install", "-C", build, "--no-rebuild")
+    run(tool("meson"), "install", "-C", BUILD, "--no-rebuild")
+    WORK.mkdir(exist_ok=True)
 
 
 def one(pattern):
@@ -74,7 +72,7 @@ class Installed(unittest.TestCase):
 class Headers(unittest.TestCase):
     def compile_alone(self, header, *flags):
         text = f"#include <stillwake/{header.relative_to(PREFIX / 'include/stillwake').as_posix()}>\n"
-        command = [*COMPILER, *flags, "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+        command = [*CPP_COMPILER, *flags, "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
                    f"-I{PREFIX / 'include'}", f"-I{PREFIX / 'include/stillwake'}", "-"]
         done = subprocess.run(command, input=text, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, f"{header} {flags}\n{done.stderr}")
@@ -95,22 +93,27 @@ class PkgConfig(unittest.TestCase):
         folder = one("stillwake.pc").parent
         return run("pkg-config", *wishes, "stillwake", env={**ENVIRONMENT, "PKG_CONFIG_PATH": str(folder)}).split()
 
-    def compile_and_run(self, name, source, standard, flags):
-        program = WORK / name
-        run(*COMPILER, *standard, "-o", program, HERE / source, *flags)
+    def program(self, compiler, source, standard, static):
+        """Builds a program from outside, runs it, and looks at what it links."""
+        flags = self.flags(*["--static"] * static, "--cflags", "--libs")
+        if static:
+            flags = ["-l:libstillwake.a" if flag == "-lstillwake" else flag for flag in flags]
+        path = WORK / f"{source.replace('.', '_')}{'_static' * static}"
+        run(*compiler, standard, "-Wall", "-Wextra", "-Werror", "-o", path, HERE / source, *flags)
         libraries = str(one("libstillwake.so").parent)
-        self.assertIn("same address, same bytes", run(program, env={**ENVIRONMENT, "LD_LIBRARY_PATH": libraries}))
-        return program
+        printed = run(path, env={**ENVIRONMENT, "LD_LIBRARY_PATH": libraries})
+        self.assertIn("same address, same bytes", printed)
+        self.assertEqual(any("stillwake" in name for name in needed(path)), not static)
+        return printed
 
-    def test_shared(self):
-        program = self.compile_and_run("outside_shared", "outside.cpp", ["-std=c++17"], self.flags("--cflags", "--libs"))
-        self.assertTrue(any(name.startswith("libstillwake.so") for name in needed(program)))
+    def test_cpp(self):
+        for static in (False, True):
+            self.program(CPP_COMPILER, "outside.cpp", "-std=c++17", static)
 
-    def test_static(self):
-        flags = ["-l:libstillwake.a" if flag == "-lstillwake" else flag
-                 for flag in self.flags("--static", "--cflags", "--libs")]
-        program = self.compile_and_run("outside_static", "outside.cpp", ["-std=c++17"], flags)
-        self.assertFalse(any("stillwake" in name for name in needed(program)))
+    def test_c(self):
+        version = self.flags("--modversion")[0]
+        for static in (False, True):
+            self.assertIn(f"version {version}:", self.program(C_COMPILER, "outside.c", "-std=c99", static))
 
 
 @unittest.skipUnless(shutil.which("cmake"), "there is no cmake")
@@ -124,10 +127,10 @@ class CMake(unittest.TestCase):
         folder = WORK / "cmake"
         self.configure(folder)
         run("cmake", "--build", folder)
-        for kind, shared in (("stillwake", True), ("stillwake_static", False)):
-            program = folder / f"outside_{kind}"
+        for name in ("stillwake", "stillwake_static", "c_stillwake", "c_stillwake_static"):
+            program = folder / f"outside_{name}"
             self.assertIn("same address, same bytes", run(program))
-            self.assertEqual(any("stillwake" in name for name in needed(program)), shared)
+            self.assertEqual(any("stillwake" in needs for needs in needed(program)), not name.endswith("static"))
 
     def test_another_version_is_refused(self):
         with self.assertRaisesRegex(AssertionError, "compatible"):
@@ -138,6 +141,6 @@ class CMake(unittest.TestCase):
 
 if __name__ == "__main__":
     install()
-    outcome = unittest.main(argv=[sys.argv[0], sys.argv[4]], exit=False).result
+    outcome = unittest.main(argv=[sys.argv[0], CLASS], exit=False).result
     nothing_ran = outcome.testsRun == len(outcome.skipped)
     sys.exit(1 if not outcome.wasSuccessful() else SKIPPED if nothing_ran else 0)
