@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds on a machine with a GPU and runs what needs one: the gpu suites, the demo, the benchmarks; the tables come last.
+# usage: scripts/gpu_check.sh OUT [WEIGHTS [DEMO_COPIES [DEVICES]]]   STEPS="tests demo bench" chooses; OUT is a folder.
+set -u
+out=${1:?usage: scripts/gpu_check.sh OUT [WEIGHTS [DEMO_COPIES [DEVICES]]]}
+weights=${2:-}
+copies=${3:-1}
+devices=${4:-1}
+steps=${STEPS:-tests demo bench}
+build=build-gpu
+mkdir -p "$out"
+export STILLWAKE_DRIVER=cuda NCCL_NVLS_ENABLE=0
+say() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
+
+say build
+[ -f $build/build.ninja ] || meson setup $build --buildtype release >"$out/setup.log" 2>&1 || { tail -20 "$out/setup.log"; exit 1; }
+ninja -C $build >"$out/build.log" 2>&1 || { grep -E 'error|FAILED' "$out/build.log" | head -20; exit 1; }
+
+failed=0
+case " $steps " in *" tests "*)
+  say "gpu suite"
+  meson test -C $build --suite gpu --print-errorlogs --num-processes 1 >"$out/gpu.log" 2>&1 || failed=1
+  tail -40 "$out/gpu.log" | cut -c1-200 ;;
+esac
+case " $steps " in *" demo "*)
+  if [ -n "$weights" ]; then
+    say demo
+    $build/examples/zero_pointer_wake --weights "$weights" --copies "$copies" --cycles 2 >"$out/demo.log" 2>&1 || failed=1
+    tail -25 "$out/demo.log" | cut -c1-160
+  fi ;;
+esac
+case " $steps " in *" bench "*)
+  say benchmarks
+  for program in page_kernels_benchmark heap_benchmark; do
+    [ -x $build/benchmarks/$program ] && timeout 120 $build/benchmarks/$program >"$out/$program.log" 2>&1
+    tail -25 "$out/$program.log" | cut -c1-150
+  done
+  timeout 300 $build/benchmarks/transition_benchmark --devices "$devices" --json "$out/transition.json" \
+    >"$out/transition.log" 2>&1 || failed=1
+  cut -c1-330 "$out/transition.log" ;;
+esac
+say "done, failed: $failed"
+exit $failed
