@@ -10,6 +10,8 @@ namespace {
 
 // However large the chunks are, the first one is ready within a few milliseconds.
 constexpr std::size_t kLargestFirstChunk = 128;
+// A chunk is five operations of one stream, and a device takes about a thousand before the caller has to wait for room.
+constexpr std::size_t kMostChunks = 160;
 
 bool is_verified(const RestoreTask& task) { return task.expected.has_value(); }
 
@@ -36,7 +38,8 @@ Result<std::unique_ptr<RestoreJob>> Restore::start(const RestoreTools& tools, st
 Restore::Restore(const RestoreTools& tools, std::vector<RestoreTask> tasks, Bytes chunk)
     : tools_(tools), tasks_(std::move(tasks)), task_count_(tasks_.size()),
       first_chunk_tasks_(std::min(pages_below(chunk).index(), kLargestFirstChunk)),
-      chunk_tasks_(pages_below(chunk).index()), started_(tools.device.table().clock->now()) {}
+      chunk_tasks_(std::max(pages_below(chunk).index(), (task_count_ + kMostChunks - 1) / kMostChunks)),
+      started_(tools.device.table().clock->now()) {}
 
 Restore::~Restore() {
   if (driver_is_out_of_reach()) {

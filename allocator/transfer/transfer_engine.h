@@ -66,8 +66,10 @@ public:
   [[nodiscard]] Result<std::vector<PageDigest>> digest(std::span<const DeviceAddress> pages);
 
   /// Queues everything and returns: per chunk of `chunk` bytes the copies, clears, the digest kernel and a readiness
-  /// event. The first chunk is 256 MiB at most. The mapped pages are new: nothing else uses them yet. Jobs share the
-  /// bus in the order of these calls, and go before the engine. On an error nothing is under way any more.
+  /// event. The first chunk is 256 MiB at most; later ones are larger than asked where there
+  /// would be more than 160 of them, which the device would not take at once. The mapped pages are new: nothing else
+  /// uses them yet. Jobs share the bus in the order of these calls, and go before the engine. On an error nothing is
+  /// under way any more.
   [[nodiscard]] Result<std::unique_ptr<RestoreJob>> restore(std::vector<RestoreTask> tasks, Bytes chunk);
 
 private:

@@ -77,6 +77,18 @@ TEST_F(RestoreTest, TheFirstChunkIsSmallHoweverLargeTheChunks) {
   EXPECT_TRUE(wrong_pages(*job).empty());
 }
 
+TEST_F(RestoreTest, ThereAreNeverMoreChunksThanADeviceTakesAtOnce) {
+  const DeviceRegion region = make_device_region(1);
+  const std::vector<RestoreTask> tasks(801, RestoreTask{region.at(0), nullptr, 0, PageEncoding::kNone, {}});
+  const std::unique_ptr<RestoreJob> job = restore(tasks, kPageBytes);
+  EXPECT_EQ(job->chunk_of(0), 0u);
+  EXPECT_EQ(job->chunk_of(1), 1u); // the first is as small as asked
+  EXPECT_EQ(job->chunk_of(6), 1u);
+  EXPECT_EQ(job->chunk_of(7), 2u);
+  EXPECT_EQ(job->chunks(), 135u); // 1 and 134 of 6
+  EXPECT_TRUE(wrong_pages(*job).empty());
+}
+
 TEST_F(RestoreTest, TellsWhichPagesAreNotWhatWasSaved) {
   const DeviceRegion region = make_device_region(6);
   write_all(region, {1, 2, 3, 0, 5, 6});

@@ -10,7 +10,7 @@ namespace {
 
 class TransferFaultSweep : public TransferTest {
 protected:
-  static constexpr std::size_t kPages = 6;
+  static constexpr std::size_t kPages = 4;
 
   struct Live {
     std::uint64_t handles, registrations, streams, events;
@@ -84,7 +84,7 @@ TEST_F(TransferFaultSweep, Open) {
 }
 
 TEST_F(TransferFaultSweep, Save) {
-  const std::vector<std::uint64_t> seeds = {1, 2, 0, 4, 5, 6};
+  const std::vector<std::uint64_t> seeds = {1, 0, 3, 4};
   const DeviceRegion region = make_device_region(kPages);
   write_all(region, seeds);
   HostRegion host(*device_, kPages, 2);
@@ -104,7 +104,7 @@ TEST_F(TransferFaultSweep, Save) {
                                          }
                                          ASSERT_TRUE(engine_->save(tasks));
                                        }
-                                       for (const std::size_t page : {0, 1, 3, 4, 5}) {
+                                       for (const std::size_t page : {0, 2, 3}) {
                                          ASSERT_EQ(host.read(page), random_content(seeds[page])) << page;
                                        }
                                        host.fill(0);
@@ -114,7 +114,7 @@ TEST_F(TransferFaultSweep, Save) {
 }
 
 TEST_F(TransferFaultSweep, Restore) {
-  const std::vector<std::uint64_t> seeds = {1, 2, 0, 4, 5, 6};
+  const std::vector<std::uint64_t> seeds = {1, 0, 3, 4};
   const DeviceRegion region = make_device_region(kPages);
   write_all(region, seeds);
   const HostRegion host(*device_, kPages, 2);
@@ -126,7 +126,7 @@ TEST_F(TransferFaultSweep, Restore) {
     if (!job) {
       return false;
     }
-    if (!(*job)->make_wait(stream_->get(), 2) || !(*job)->is_done(1)) {
+    if (!(*job)->make_wait(stream_->get(), 1) || !(*job)->is_done(0)) {
       return false; // the job is destroyed with work under way
     }
     const Result<std::vector<std::size_t>> wrong = (*job)->finish();
