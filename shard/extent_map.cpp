@@ -113,25 +113,51 @@ void ExtentMap::take_back(std::vector<Extent> extents) {
   add(std::move(kept));
 }
 
-Result<void> ExtentMap::give_back(const std::string& shard, bool* any_unmapped, Report& report) {
+// The end of the run of neighbours that starts at `begin`.
+std::size_t ExtentMap::end_of_run(std::size_t begin) const {
+  std::size_t end = begin + 1;
+  while (end < extents_.size() && extents_[end - 1].pages.end() == extents_[end].pages.first) {
+    ++end;
+  }
+  return end;
+}
+
+Result<void> ExtentMap::unmap_run(std::size_t begin, std::size_t end) {
+  std::vector<Mapping*> mappings;
+  for (std::size_t i = begin; i < end; ++i) {
+    mappings.push_back(&extents_[i].mapping);
+  }
+  return Mapping::unmap_neighbours(mappings);
+}
+
+Result<void> ExtentMap::unmap_all(const std::string& shard, bool* any_unmapped, Report& report) {
   std::vector<Extent> kept;
-  for (Extent& extent : extents_) {
-    const void* address = extent.mapping.address().pointer();
-    const Bytes size(extent.pages.count);
-    if (auto unmapped = extent.mapping.unmap(); !unmapped) {
-      if (!*any_unmapped) {
-        // Nothing was unmapped yet, so no extent has been moved out: the map is as it was.
-        return failure(std::move(unmapped).error());
-      }
-      report.leftovers.push_back({shard, address, size, unmapped.error().describe()});
-      report.not_freed += size;
-      kept.push_back(std::move(extent));
-      continue;
+  for (std::size_t begin = 0; begin < extents_.size();) {
+    const std::size_t end = end_of_run(begin);
+    const auto unmapped = unmap_run(begin, end);
+    if (!unmapped && !*any_unmapped) {
+      return unmapped; // nothing was unmapped yet: the map is as it was
     }
     *any_unmapped = true;
-    unreleased_.push_back(std::move(extent.physical));
+    for (; begin < end; ++begin) {
+      Extent& extent = extents_[begin];
+      // After a run that would not go as one, each extent is tried by itself: what will go, goes.
+      if (const auto alone = extent.mapping ? extent.mapping.unmap() : Result<void>(); !alone) {
+        const Bytes size(extent.pages.count);
+        report.leftovers.push_back({shard, extent.mapping.address().pointer(), size, alone.error().describe()});
+        report.not_freed += size;
+        kept.push_back(std::move(extent));
+        continue;
+      }
+      unreleased_.push_back(std::move(extent.physical));
+    }
   }
   extents_ = std::move(kept);
+  count();
+  return {};
+}
+
+void ExtentMap::release_all(const std::string& shard, Report& report) {
   std::vector<Physical> unreleased;
   for (Physical& handle : unreleased_) {
     const Bytes size(handle.pages());
@@ -145,7 +171,6 @@ Result<void> ExtentMap::give_back(const std::string& shard, bool* any_unmapped, 
   }
   unreleased_ = std::move(unreleased);
   count();
-  return {};
 }
 
 Result<std::pair<PageRange, Physical>> ExtentMap::detach_first() {

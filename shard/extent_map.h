@@ -44,14 +44,16 @@ public:
   /// Undoes `place`: unmaps and releases. What will not go is kept here, so that nothing is lost track of.
   void take_back(std::vector<Extent> extents);
 
-  /// Unmaps and releases everything that will go. The first unmap of all (`*any_unmapped` false) may fail with an
-  /// error: nothing has happened then. From there on it only goes forward, and lists what stays.
-  [[nodiscard]] Result<void> give_back(const std::string& shard, bool* any_unmapped, Report& report);
+  /// Unmaps everything that will go, a run of neighbours in one call. The first unmap of all (`*any_unmapped` false)
+  /// may fail with an error: nothing has happened then. From there on it only goes forward, and lists what stays.
+  [[nodiscard]] Result<void> unmap_all(const std::string& shard, bool* any_unmapped, Report& report);
+  /// Releases what is unmapped; what will not go is listed and tried again next time.
+  void release_all(const std::string& shard, Report& report);
 
   /// Unmaps the extent with the lowest address and hands its handle over, with the pages it was behind. On failure it
   /// stays as it was.
   [[nodiscard]] Result<std::pair<PageRange, Physical>> detach_first();
-  /// Keeps handles that could not be released, for the next give_back.
+  /// Keeps handles that could not be released, for the next release_all.
   void keep_unreleased(std::vector<Physical> handles);
   const std::vector<Extent>& extents() const { return extents_; }
   /// Whether memory is behind the page.
@@ -61,11 +63,13 @@ public:
 
 private:
   void count();
+  std::size_t end_of_run(std::size_t begin) const;
+  Result<void> unmap_run(std::size_t begin, std::size_t end);
 
   Reservation& reservation_;
   std::vector<DeviceIndex> devices_;
   std::vector<Extent> extents_;      // by address; none overlap
-  std::vector<Physical> unreleased_; // unmapped, but the release failed: tried again by the next give_back
+  std::vector<Physical> unreleased_; // unmapped, but the release failed: tried again by the next release_all
   Pages next_growth_{1};
   std::atomic<std::uint64_t> mapped_pages_{0};
   std::atomic<std::uint64_t> handles_{0};

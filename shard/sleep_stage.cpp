@@ -237,18 +237,24 @@ Result<Report> SleepStage::commit() {
   const TimePoint begin = clock_.now();
   bool any_unmapped = false;
   for (Part& part : parts_) {
-    if (auto freed = part.core->extents().give_back(part.core->name(), &any_unmapped, report_); !freed) {
+    if (auto unmapped = part.core->extents().unmap_all(part.core->name(), &any_unmapped, report_); !unmapped) {
       abandon();
-      return failure(std::move(freed).error());
+      return failure(std::move(unmapped).error());
     }
   }
   for (ShardCore* core : asleep_) {
-    bool committed = true; // nothing of it can be undone: what stays is listed
-    auto freed = core->extents().give_back(core->name(), &committed, report_);
-    STILLWAKE_CHECK(freed.has_value());
+    any_unmapped = true; // nothing of it can be undone: what stays is listed
+    const auto unmapped = core->extents().unmap_all(core->name(), &any_unmapped, report_);
+    STILLWAKE_CHECK(unmapped.has_value());
+    core->extents().release_all(core->name(), report_);
     report_.host_pinned += core->mirror().pinned();
   }
-  note_step("unmap and release", begin, report_.freed);
+  note_step("unmap", begin);
+  const TimePoint unmapped = clock_.now();
+  for (Part& part : parts_) {
+    part.core->extents().release_all(part.core->name(), report_);
+  }
+  note_step("release", unmapped, report_.freed);
   conclude();
   return report_;
 }

@@ -35,6 +35,9 @@ public:
 private:
   friend class MirrorPinningJob;
   HostBudget budget_;
+  /// Held around every call that pins. The driver pins one range at a time whoever asks, and a copy that wants to start
+  /// stands in the same line: with one asking, it waits for one.
+  RankedMutex pinning_{LockRank::kPinning};
   std::unique_ptr<PinningWorkers> workers_;
 };
 

@@ -9,9 +9,10 @@
 namespace stillwake {
 namespace {
 
-// A piece up to this size is one thread's; of a larger one several threads populate parts.
-constexpr Pages kWholePiece = pages_below(kMiB * 256);
-constexpr Pages kPart = pages_below(kMiB * 64);
+// All threads populate parts of the same piece, so that the first piece is there soon and the copies behind it can
+// start. A part is small because the system holds the process's address space while it populates one: whoever maps or
+// allocates meanwhile waits that long.
+constexpr Pages kPart = pages_below(kMiB * 8);
 
 Error out_of_reach() {
   return Error{ErrorCode::kLost, 0, "",
@@ -23,10 +24,9 @@ Error out_of_reach() {
 MirrorPinningJob::MirrorPinningJob(Mirror& mirror, std::span<const PageRange> add)
     : mirror_(mirror), process_(getpid()) {
   for (PageRange range : add) {
-    const Pages step = range.count <= kWholePiece ? range.count : kPart;
     Piece piece{range};
-    for (Pages at = range.first; at < range.end(); at += step) {
-      units_.push_back({pieces_.size(), {at, std::min(step, range.end() - at)}});
+    for (Pages at = range.first; at < range.end(); at += kPart) {
+      units_.push_back({pieces_.size(), {at, std::min(kPart, range.end() - at)}});
       ++piece.parts_left;
     }
     pieces_.push_back(piece);
@@ -61,7 +61,9 @@ bool MirrorPinningJob::step() {
     if (!error_) {
       const PageRange range = piece.range;
       lock.unlock();
+      RankedLock turn(mirror_.arena_.pinning_);
       const Result<void> pinned = mirror_.pin(range);
+      turn.unlock();
       lock.lock();
       state = pinned ? State::kPinned : State::kAbandoned;
       if (!pinned && !error_) {

@@ -37,17 +37,30 @@ Mapping::~Mapping() {
 }
 
 Result<void> Mapping::unmap() {
-  if (device_ == nullptr || driver_is_out_of_reach()) {
-    device_ = nullptr;
-    return {};
+  Mapping* const only[] = {this};
+  return unmap_neighbours(only);
+}
+
+Result<void> Mapping::unmap_neighbours(std::span<Mapping* const> mappings) {
+  STILLWAKE_CHECK(!mappings.empty());
+  const Mapping& first = *mappings.front();
+  if (first.device_ != nullptr && !driver_is_out_of_reach()) {
+    Pages pages;
+    for (const Mapping* mapping : mappings) {
+      STILLWAKE_CHECK_EQ(mapping->address_, first.address_ + Bytes(pages));
+      pages += mapping->pages_;
+    }
+    Device& device = *first.device_;
+    STILLWAKE_ENTER(device);
+    const CUresult result = device.table().cuMemUnmap(first.address_.value(), Bytes(pages).size());
+    if (result != CUDA_SUCCESS) {
+      return failure(
+          driver_error(device.table(), CallId::cuMemUnmap, result, "unmapping " + pages_at(first.address_, pages)));
+    }
   }
-  STILLWAKE_ENTER(*device_);
-  const CUresult result = device_->table().cuMemUnmap(address_.value(), Bytes(pages_).size());
-  if (result != CUDA_SUCCESS) {
-    return failure(
-        driver_error(device_->table(), CallId::cuMemUnmap, result, "unmapping " + pages_at(address_, pages_)));
+  for (Mapping* mapping : mappings) {
+    mapping->device_ = nullptr;
   }
-  device_ = nullptr;
   return {};
 }
 
