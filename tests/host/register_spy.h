@@ -5,6 +5,7 @@
 
 #include "allocator/driver/driver_layer.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <mutex>
@@ -49,10 +50,17 @@ public:
     return seen_;
   }
 
+  /// The most calls that were under way at one time.
+  int most_at_once() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return most_at_once_;
+  }
+
   CUresult call(void* address, std::size_t size, unsigned flags) {
     {
       std::unique_lock<std::mutex> lock(mutex_);
       seen_.push_back({address, Bytes(size), std::this_thread::get_id()});
+      most_at_once_ = std::max(most_at_once_, ++inside_);
       if (holding_ && address != allowed_) {
         ++held_;
         changed_.notify_all();
@@ -60,7 +68,10 @@ public:
         --held_;
       }
     }
-    return real_(address, size, flags);
+    const CUresult result = real_(address, size, flags);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --inside_;
+    return result;
   }
 
 private:
@@ -71,6 +82,8 @@ private:
   void* allowed_ = nullptr;
   bool holding_ = false;
   int held_ = 0;
+  int inside_ = 0;
+  int most_at_once_ = 0;
   std::vector<Registration> seen_;
 };
 
