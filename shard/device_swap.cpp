@@ -166,7 +166,7 @@ Result<Physical> DeviceSwap::handle_for(Pages most, BlockKind kind) {
     return handle;
   }
   // Every handle in hand is too large. A new one of the right size must fit into what is allowed.
-  const Pages wanted = whole ? most : std::min(most, kLargestExtent);
+  const Pages wanted = whole ? most : std::min(most, kLargestGrowth);
   while (held_ + wanted > allowed_ && !pool_.empty()) {
     Physical surplus = pool_.take_smallest();
     const Pages pages = surplus.pages();

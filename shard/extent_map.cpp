@@ -67,7 +67,7 @@ Result<PageRange> ExtentMap::grow(PageRange hole, Pages at_least, BlockKind kind
     }
     STILLWAKE_TRY(taken);
     handles = std::move(*taken);
-    next_growth_ = smaller(next_growth_ + next_growth_, kLargestExtent);
+    next_growth_ = smaller(next_growth_ + next_growth_, kLargestGrowth);
   }
   auto extents = place(hole.first, std::move(handles));
   STILLWAKE_TRY(extents);

@@ -57,6 +57,7 @@ Result<std::unique_ptr<WakeStage>> WakeStage::prepare(const std::vector<ShardCor
   STILLWAKE_TRY(begun);
   std::unique_ptr<WakeStage> stage = std::move(*begun);
   const TimePoint begin = stage->clock_.now();
+  stage->report_.steps.push_back({"plan", begin - stage->begin_, Bytes()});
   STILLWAKE_TRY(stage->take_all());
   const TimePoint created = stage->clock_.now();
   stage->report_.steps.push_back({"create", created - begin, Bytes()});
@@ -311,7 +312,8 @@ Result<std::shared_ptr<Waking>> WakeStage::commit(const std::vector<Stream>& str
     abandon();
     return failure(std::move(jobs).error());
   }
-  report_.steps.push_back({"restore", clock_.now() - begin, report_.copied});
+  report_.steps.push_back({"queue", clock_.now() - begin, Bytes()});
+  report_.steps.push_back({"restore", Duration(), report_.copied});
   over_ = true;
   for (Part& part : parts_) {
     part.core->extents().add(std::move(part.extents));
