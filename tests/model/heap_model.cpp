@@ -191,7 +191,7 @@ std::optional<std::string> HeapModel::free(std::uint64_t which, std::optional<st
     write(block, *from);
   }
   if (!any_held()) {
-    STILLWAKE_CHECK_EQ(device_->table().cuStreamSynchronize(stream(block.stream)), CUDA_SUCCESS);
+    STILLWAKE_CHECK_EQ(device_->table().cuCtxSynchronize(), CUDA_SUCCESS); // the write above is checked too
     if (auto wrong = check_content(block)) {
       return wrong;
     }
