@@ -97,7 +97,7 @@ ShardCore::ShardCore(Registry& registry, ShardOptions options, std::vector<Devic
 
 ShardCore::~ShardCore() {
   if (auto waking = this->waking()) {
-    (void)waking->result(); // the verdict stays with the tickets
+    waking->give_up(); // the verdict stays with the tickets
   }
   while (!begin_transition()) {
     std::this_thread::yield();

@@ -100,34 +100,43 @@ bool Waking::is_done() {
 void Waking::poll() {
   if (is_done()) {
     RankedLock lock(mutex_);
-    settle();
+    (void)settle(); // what went wrong is told by whoever asks for the result
   }
 }
 
 Result<Report> Waking::result() {
   RankedLock lock(mutex_);
-  settle();
+  STILLWAKE_TRY(settle());
   if (error_) {
     return failure(*error_);
   }
   return report_;
 }
 
-void Waking::settle() {
-  if (settled_) {
-    return;
+void Waking::give_up() {
+  RankedLock lock(mutex_);
+  if (!settle()) {
+    error_ = Error{ErrorCode::kLost, 0, "", "a shard was destroyed before the verdict of its wake could be known"};
+    conclude(std::vector<std::vector<Pages>>(shards_.size()), false, true);
   }
-  settled_ = true;
+}
+
+Result<void> Waking::settle() {
+  if (settled_) {
+    return {};
+  }
   bool verified = true;
-  std::optional<Error> job_error;
   std::vector<std::vector<Pages>> mismatched(shards_.size());
   for (WakingJob& job : jobs_) {
     if (job.restore == nullptr) {
       continue;
     }
     auto finished = job.restore->finish();
+    if (!finished && finished.error().code != ErrorCode::kLost) {
+      return failure(std::move(finished).error());
+    }
     if (!finished) {
-      job_error = std::move(finished).error();
+      error_ = std::move(finished).error();
       continue;
     }
     verified = verified && shards_[job.owners.front().shard].core->engine().has_kernels();
@@ -135,6 +144,12 @@ void Waking::settle() {
       mismatched[job.owners[task].shard].push_back(job.owners[task].page);
     }
   }
+  conclude(mismatched, verified, error_.has_value());
+  return {};
+}
+
+void Waking::conclude(const std::vector<std::vector<Pages>>& mismatched, bool verified, bool lost) {
+  settled_ = true;
   report_.verified = report_.verified && verified;
   report_.took = clock_.now() - begin_;
   if (!report_.steps.empty()) {
@@ -145,20 +160,18 @@ void Waking::settle() {
     }
     report_.steps.back().took = report_.took - before;
   }
-  error_ = job_error;
   for (std::size_t i = 0; i < shards_.size(); ++i) {
-    settle_shard(shards_[i], mismatched[i], job_error);
+    settle_shard(shards_[i], mismatched[i], lost);
   }
   jobs_.clear();
   done_ = true;
 }
 
-void Waking::settle_shard(WakingShard& shard, const std::vector<Pages>& mismatched,
-                          const std::optional<Error>& job_error) {
+void Waking::settle_shard(WakingShard& shard, const std::vector<Pages>& mismatched, bool lost) {
   ShardCore& core = *shard.core;
   shard.core = nullptr;
-  if (job_error) {
-    core.set_state(job_error->code == ErrorCode::kLost ? ShardState::kLost : ShardState::kCorrupted);
+  if (lost) {
+    core.set_state(ShardState::kLost);
   } else if (!mismatched.empty()) {
     core.set_state(ShardState::kCorrupted);
     std::string pages;

@@ -47,14 +47,18 @@ public:
   /// Makes the stream wait for everything of one shard; for allocations while it wakes.
   [[nodiscard]] Result<void> wait_shard(const ShardCore& shard, Stream stream);
   bool is_done();
-  /// Waits, settles once, and tells the verdict; again and again.
+  /// Waits, settles once, and tells the verdict; again and again. When the waiting itself fails nothing is settled: the
+  /// shards are still waking, and asking again is right.
   [[nodiscard]] Result<Report> result();
+  /// For a shard that is destroyed: settles whatever happens; without a verdict its shards are lost.
+  void give_up();
   /// Settles when everything is done already; never waits for the device.
   void poll();
 
 private:
-  void settle(); // mutex_ held; waits for the jobs
-  void settle_shard(WakingShard& shard, const std::vector<Pages>& mismatched, const std::optional<Error>& job_error);
+  Result<void> settle(); // mutex_ held; waits for the jobs
+  void conclude(const std::vector<std::vector<Pages>>& mismatched, bool verified, bool lost);
+  void settle_shard(WakingShard& shard, const std::vector<Pages>& mismatched, bool lost);
   Result<void> wait_chunk(WakingJob& job, Stream stream, std::size_t chunk);
 
   RankedMutex mutex_{LockRank::kTransition};
