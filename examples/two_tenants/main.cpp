@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// two_tenants: two engines of one process that each need most of the device take turns by swap: one goes out while the
+// other comes in. Each checks every byte when its turn begins. The same turns by sleep and then wake stand beside.
+#include "examples/two_tenants/tenant.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+namespace {
+
+using namespace example;
+using stillwake::Bytes;
+using stillwake::DeviceIndex;
+using stillwake::Driver;
+using stillwake::Result;
+
+struct TenantOptions {
+  int device = 0;
+  bool emulated = false;
+  int turns = 4;
+  double fill = 0.6;
+  double gibibytes = 0; // 0: chosen from fill
+};
+
+/// Both tenants are backed by host memory, which a big device would need more of than most machines have.
+constexpr Bytes kLargestByDefault = stillwake::kGiB * 16;
+constexpr Bytes kLargestBlock = stillwake::kMiB * 64;
+
+std::string gib(Bytes size) { return fmt::format("{:.2f} GiB", static_cast<double>(size.count()) / (1 << 30)); }
+
+Result<Bytes> tenant_size(Driver& driver, const TenantOptions& options) {
+  auto memory = driver.memory(DeviceIndex(options.device));
+  STILLWAKE_TRY(memory);
+  const auto free = static_cast<double>(memory->free.count());
+  const double wanted = options.gibibytes > 0 ? options.gibibytes * (1 << 30) : free * options.fill;
+  Bytes size(static_cast<std::uint64_t>(std::clamp(wanted, 1.0, 1e15)));
+  if (options.gibibytes == 0) {
+    size = std::min(size, kLargestByDefault);
+  }
+  size = round_up(size, stillwake::kPageBytes);
+  if (size > memory->free) {
+    return stillwake::failure(
+        stillwake::ErrorCode::kInvalidArgument,
+        fmt::format("a tenant of {} is more than the {} that device {} has free; ask for less with "
+                    "--fill or --gibibytes",
+                    gib(size), gib(memory->free), options.device));
+  }
+  fmt::print("each tenant: {}, {:.0f}% of the free {}; {} for both at once\n", gib(size),
+             100.0 * static_cast<double>(size.count()) / free, gib(memory->free),
+             size * 2 > memory->free ? "no room" : "there is room");
+  return size;
+}
+
+/// One turn: `out` leaves and `in` comes. Answers the seconds.
+Result<double> turn_by_swap(Tenant& out, Tenant& in) {
+  auto swapped = stillwake::swap({&out.shard()}, {&in.shard()});
+  STILLWAKE_TRY(swapped);
+  return stillwake::seconds(swapped->took);
+}
+Result<double> turn_in_order(Tenant& out, Tenant& in) {
+  auto slept = stillwake::sleep({&out.shard()});
+  STILLWAKE_TRY(slept);
+  auto woken = stillwake::wake({&in.shard()});
+  STILLWAKE_TRY(woken);
+  return stillwake::seconds(slept->took) + stillwake::seconds(woken->took);
+}
+
+class Turns {
+public:
+  Turns(Content& content, Tenant& awake, Tenant& asleep) : content_(content), awake_(&awake), asleep_(&asleep) {}
+
+  /// Runs `count` turns; answers their median seconds.
+  template <class Turn> Result<double> run(int count, const char* name, Turn&& turn) {
+    std::vector<double> all;
+    for (int i = 0; i < count; ++i) {
+      auto took = turn(*awake_, *asleep_);
+      STILLWAKE_TRY(took);
+      std::swap(awake_, asleep_);
+      auto wrong = awake_->count_wrong(content_);
+      STILLWAKE_TRY(wrong);
+      wrong_ += *wrong;
+      fmt::print("{:<14} {} goes, {} comes: {:.4f} s, bytes different {}\n", name, asleep_->shard().name(),
+                 awake_->shard().name(), *took, *wrong);
+      all.push_back(*took);
+      STILLWAKE_TRY(awake_->work(content_)); // so that the next turn has something to copy
+    }
+    std::sort(all.begin(), all.end());
+    return all[all.size() / 2];
+  }
+  std::uint64_t wrong() const { return wrong_; }
+
+private:
+  Content& content_;
+  Tenant* awake_;
+  Tenant* asleep_;
+  std::uint64_t wrong_ = 0;
+};
+
+Result<bool> run(const TenantOptions& options) {
+  stillwake::DriverOptions driver_options;
+  if (options.emulated) {
+    driver_options.kind = stillwake::DriverKind::kEmulated;
+    if (std::getenv("STILLWAKE_EMULATED_MEMORY") == nullptr) {
+      driver_options.emulated_memory = stillwake::kGiB; // the default of 8 GiB takes its time on a small machine
+    }
+  }
+  auto driver = Driver::open(driver_options);
+  STILLWAKE_TRY(driver);
+  fmt::print("driver: {}\n", driver->describe());
+  const DeviceIndex device(options.device);
+  auto content = Content::open(*driver, device);
+  STILLWAKE_TRY(content);
+  auto size = tenant_size(*driver, options);
+  STILLWAKE_TRY(size);
+
+  std::vector<std::byte> pattern(std::min(*size, kLargestBlock).size());
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    pattern[i] = static_cast<std::byte>(i * 131 + (i >> 12));
+  }
+  auto first = Tenant::create(*driver, device, "rollout", *size, pattern);
+  STILLWAKE_TRY(first);
+  STILLWAKE_TRY(first->work(*content));
+  STILLWAKE_TRY(stillwake::sleep({&first->shard()}));
+  auto second = Tenant::create(*driver, device, "trainer", *size, pattern);
+  STILLWAKE_TRY(second);
+  STILLWAKE_TRY(second->work(*content));
+
+  Turns turns(*content, *second, *first);
+  STILLWAKE_TRY(turns.run(1, "first", turn_in_order)); // pins the second tenant's host memory: compared with nothing
+  auto swapped = turns.run(options.turns, "swap", turn_by_swap);
+  STILLWAKE_TRY(swapped);
+  auto in_order = turns.run(options.turns, "sleep + wake", turn_in_order);
+  STILLWAKE_TRY(in_order);
+  fmt::print("a turn by swap {:.4f} s, by sleep and wake {:.4f} s: {:.2f} of it\nbytes different {}\n", *swapped,
+             *in_order, *swapped / *in_order, turns.wrong());
+  return turns.wrong() == 0;
+}
+
+} // namespace
+
+int main(int count, char** words) {
+  TenantOptions options;
+  CLI::App app("Two engines in one process, each as large as most of the device, take turns by swap.", "two_tenants");
+  app.add_option("--device", options.device, "which device, 0 is the first")->check(CLI::Range(0, 1023));
+  app.add_flag("--emulated", options.emulated, "use the emulated driver; no GPU is needed");
+  app.add_option("--turns", options.turns, "turns of each kind")->check(CLI::Range(1, 1000));
+  app.add_option("--fill", options.fill, "a tenant's part of the free memory, 16 GiB at most")
+      ->check(CLI::Range(0.001, 0.999));
+  app.add_option("--gibibytes", options.gibibytes, "a tenant's size, instead of --fill")
+      ->check(CLI::Range(0.001, 1024.0));
+  app.footer("Exit status: 0 when every byte is right, 1 when not, 2 for a wrong option.");
+  try {
+    app.parse(count, words);
+    const auto done = run(options);
+    if (!done) {
+      std::fflush(stdout);
+      fmt::print(stderr, "two_tenants: {}\n", done.error().describe());
+      return done.error().code == stillwake::ErrorCode::kInvalidArgument ? 2 : 1;
+    }
+    return *done ? 0 : 1;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {
+      return app.exit(error);
+    }
+    std::cerr << "two_tenants: " << error.what() << " (--help lists the options)\n";
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "two_tenants: {}\n", error.what());
+    return 1;
+  }
+}
