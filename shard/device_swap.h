@@ -37,6 +37,8 @@ public:
 
   /// Moves everything and waits for the verdict. After an error `roll_back` is owed.
   [[nodiscard]] Result<void> run();
+  /// Waits until nothing more is copied out; the pages that wait for host memory need it until then.
+  void stop_saving();
   /// The outgoing set as it was before, or the reason why that failed too; the incoming set has no memory of ours then.
   [[nodiscard]] Result<void> roll_back();
   /// Gives back what the incoming set did not need. After a run that succeeded.
@@ -73,7 +75,6 @@ private:
   Result<Physical> handle_for(Pages most, BlockKind kind);
   Result<void> start_restore(std::size_t shard, PageRange pages);
   Result<void> await_verdict();
-  void stop_saving();
   bool is_filled() const { return cursor_.shard == incoming_.size(); }
   void skip_empty();
 

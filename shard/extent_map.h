@@ -22,8 +22,8 @@ struct Extent {
   Mapping mapping;
 };
 
-/// Handles of a wake are 512 MiB at most. Large ones make the calls few: mapping 20 GiB and giving access to it takes 2 ms
-/// in handles of 512 MiB, 4 ms in 256 MiB. Larger ones gain little more and would not fit through a swap's margin.
+/// Handles of a wake are 512 MiB at most. Large ones make the calls few: mapping 20 GiB and giving access to it takes 2
+/// ms in handles of 512 MiB, 4 ms in 256 MiB. Larger ones gain little more and would not fit through a swap's margin.
 constexpr Pages kLargestExtent{256};
 /// What a heap grows by at most.
 constexpr Pages kLargestGrowth{128};

@@ -83,7 +83,10 @@ Result<void> run_all(DeviceSwaps& swaps) {
 
 // Undoes what every device did. A device that cannot be put back makes its outgoing shards unusable, and says so.
 Error undo(DeviceSwaps& swaps, SleepStage& sleep, WakeStage& wake, Error cause) {
-  (void)sleep.finish_pinning();
+  for (auto& swap : swaps) {
+    swap->stop_saving();
+  }
+  (void)sleep.finish_pinning(); // what failed is the cause already, or does not matter any more
   for (auto& swap : swaps) {
     if (auto undone = swap->roll_back(); !undone) {
       cause.message += "; and putting the outgoing set back failed: " + undone.error().describe();
