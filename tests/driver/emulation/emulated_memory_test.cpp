@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -113,14 +114,14 @@ TEST(EmulatedMemory, TenThousandExtentsMapInWellUnderASecond) {
   for (auto& handle : handles) {
     ASSERT_EQ(emulated.create(kMiB * 2, handle), CUDA_SUCCESS);
   }
-  const auto before = std::chrono::steady_clock::now();
+  const std::clock_t before = std::clock(); // of this process, so that a busy machine does not count
   for (int i = 0; i < kExtents; ++i) {
     const CUdeviceptr at = address + (kMiB * 2 * static_cast<std::uint64_t>(i)).count();
     ASSERT_EQ(emulated.table().cuMemMap(at, (kMiB * 2).size(), 0, handles[static_cast<std::size_t>(i)], 0),
               CUDA_SUCCESS);
   }
   ASSERT_EQ(emulated.set_access(address, kMiB * 2 * kExtents), CUDA_SUCCESS);
-  EXPECT_LT(seconds(std::chrono::steady_clock::now() - before), 1.0);
+  EXPECT_LT(std::clock() - before, CLOCKS_PER_SEC);
   reinterpret_cast<char*>(address)[(kMiB * 2 * (kExtents - 1)).size()] = 1;
   ASSERT_EQ(emulated.table().cuMemUnmap(address, (kMiB * 2 * kExtents).size()), CUDA_SUCCESS);
   for (auto handle : handles) {
@@ -200,9 +201,8 @@ TEST(EmulatedMemory, WrongOptionsAreRefusedWithTheRightOnes) {
     const auto made = Emulation::create(wrong);
     ASSERT_FALSE(made.has_value());
     EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(made.error().message.find("must") != std::string::npos ||
-                  made.error().message.find("use") != std::string::npos,
-              false);
+    const std::string& message = made.error().message;
+    EXPECT_TRUE(message.find("must") != std::string::npos || message.find("use") != std::string::npos) << message;
   }
 }
 
