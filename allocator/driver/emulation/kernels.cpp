@@ -14,18 +14,15 @@ Launch::Launch(Kernel kernel, const unsigned (&grid)[3], const unsigned (&block)
     const std::size_t size = kernel_.parameter_sizes[i];
     parameters_.emplace_back((size + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
     std::memcpy(parameters_.back().data(), parameters[i], size);
+    pointers_.push_back(parameters_.back().data());
   }
 }
 
 void Launch::run() const {
-  std::vector<void*> pointers;
-  for (const auto& parameter : parameters_) {
-    pointers.push_back(const_cast<std::max_align_t*>(parameter.data()));
-  }
   KernelLaunch launch{};
   std::copy_n(grid_, 3, launch.grid);
   std::copy_n(block_, 3, launch.block);
-  launch.parameters = pointers.data();
+  launch.parameters = pointers_.data();
   kernel_.twin(launch);
 }
 

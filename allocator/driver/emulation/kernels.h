@@ -20,6 +20,10 @@ struct Kernel {
 class Launch {
 public:
   Launch(Kernel kernel, const unsigned (&grid)[3], const unsigned (&block)[3], void* const* parameters);
+  Launch(const Launch&) = delete; // the pointers point inside
+  Launch& operator=(const Launch&) = delete;
+
+  /// Owns nothing while it runs: a fault leaves it in the middle.
   void run() const;
 
 private:
@@ -27,6 +31,7 @@ private:
   unsigned grid_[3];
   unsigned block_[3];
   std::vector<std::vector<std::max_align_t>> parameters_;
+  std::vector<void*> pointers_;
 };
 
 } // namespace stillwake::emulation
