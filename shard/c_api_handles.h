@@ -45,7 +45,7 @@ struct HandleSet {
   stillwake_driver* driver() const { return handles.empty() ? nullptr : &handles.front()->driver; }
 };
 [[nodiscard]] Result<HandleSet> read_set(stillwake_shard* const* shards, std::size_t count, const char* name);
-[[nodiscard]] Result<std::vector<Stream>> read_streams(void* const* streams, std::size_t count);
+[[nodiscard]] Result<std::vector<Stream>> read_streams(void* const* streams, std::size_t count, const char* name);
 [[nodiscard]] Result<SleepOptions> read_options(const stillwake_sleep_options* options);
 [[nodiscard]] Result<WakeOptions> read_options(const stillwake_wake_options* options);
 

@@ -24,9 +24,9 @@ Result<HandleSet> read_set(stillwake_shard* const* shards, std::size_t count, co
   return read;
 }
 
-Result<std::vector<Stream>> read_streams(void* const* streams, std::size_t count) {
+Result<std::vector<Stream>> read_streams(void* const* streams, std::size_t count, const char* name) {
   if (count != 0) {
-    STILLWAKE_TRY(check_given(static_cast<const void*>(streams), "streams"));
+    STILLWAKE_TRY(check_given(static_cast<const void*>(streams), name));
   }
   std::vector<Stream> read;
   for (std::size_t i = 0; i < count; ++i) {
@@ -43,6 +43,9 @@ Result<SleepOptions> read_options(const stillwake_sleep_options* given) {
   SleepOptions options;
   options.timeout = *timeout;
   options.checked = read_in->checked != 0;
+  auto may_capture = read_streams(read_in->may_capture, read_in->may_capture_count, "may_capture");
+  STILLWAKE_TRY(may_capture);
+  options.may_capture = *std::move(may_capture);
   return options;
 }
 
@@ -200,7 +203,7 @@ stillwake_status stillwake_wake_on_streams(stillwake_shard* const* shards, size_
     STILLWAKE_TRY(check_given(ticket, "ticket"));
     const auto read_in = read_set(shards, count, "shards");
     STILLWAKE_TRY(read_in);
-    const auto waiting = read_streams(streams, stream_count);
+    const auto waiting = read_streams(streams, stream_count, "streams");
     STILLWAKE_TRY(waiting);
     const auto asked = read_options(options);
     STILLWAKE_TRY(asked);
@@ -278,7 +281,7 @@ stillwake_status stillwake_staged_wake_commit(stillwake_staged_wake* staged, voi
     STILLWAKE_TRY(check_given(staged, "staged"));
     STILLWAKE_TRY(check_given(ticket, "ticket"));
     STILLWAKE_TRY(staged->check_unspent());
-    const auto waiting = read_streams(streams, stream_count);
+    const auto waiting = read_streams(streams, stream_count, "streams");
     STILLWAKE_TRY(waiting);
     TicketHandle handle = make_ticket(staged->driver());
     std::optional<Result<Ticket>> done;

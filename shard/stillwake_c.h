@@ -266,6 +266,8 @@ typedef struct stillwake_sleep_options {
   uint64_t timeout_ns; /* for the work in flight, with has_timeout */
   int32_t has_timeout; /* 0: waits for ever */
   int32_t checked;
+  void* const* may_capture; /* streams that exist and may be capturing: asked first */
+  uint64_t may_capture_count;
 } stillwake_sleep_options;
 
 /* Stands in arrays, so it never grows and has no struct_size. */

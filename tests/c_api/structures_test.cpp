@@ -70,6 +70,9 @@ TEST_F(Structures, WrongMembersAreRefused) {
   sleep.has_timeout = 1;
   sleep.timeout_ns = UINT64_MAX;
   EXPECT_FAILS(stillwake_sleep(&shard_, 1, &sleep, nullptr), STILLWAKE_INVALID_ARGUMENT, "timeout_ns is");
+  sleep.has_timeout = 0;
+  sleep.may_capture_count = 1;
+  EXPECT_FAILS(stillwake_sleep(&shard_, 1, &sleep, nullptr), STILLWAKE_INVALID_ARGUMENT, "may_capture is null");
   auto wake = sized<stillwake_wake_options>();
   wake.reserved = 1;
   EXPECT_FAILS(stillwake_wake(&shard_, 1, &wake, nullptr), STILLWAKE_INVALID_ARGUMENT, "reserved is 1");
