@@ -28,6 +28,24 @@ TEST_F(HeapTest, OfTwoThreadsThatFreeTheSameBlockExactlyOneWins) {
   }
 }
 
+TEST_F(HeapTest, SealWaitsForAGrowthUnderWay) {
+  const Stream stream = new_stream();
+  std::atomic<bool> sealed{false};
+  std::thread sealer;
+  source->on_back = [&] {
+    sealer = std::thread([&] {
+      heap->seal();
+      sealed = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // time to be wrong in; being right needs none
+    EXPECT_FALSE(sealed);
+  };
+  allocate(kMiB, stream);
+  sealer.join();
+  EXPECT_EQ(heap->live_blocks().size(), 1u);
+  heap->unseal();
+}
+
 /// Blocks on their way from one thread to another.
 class Mailbox {
 public:
