@@ -71,6 +71,10 @@ struct ShardOptions {
 struct SleepOptions {
   std::optional<Duration> timeout; ///< for the work in flight; unset waits for ever
   bool checked = false;            ///< quiesce and hash again before the commit; a difference is kBusy
+  /// Streams that exist and may be capturing: asked first, so that a capture is refused and not spoilt. Stillwake keeps
+  /// no streams by itself: the driver crashes when it is asked about one that was destroyed. A capture that nobody
+  /// showed is refused as well, but the driver ends it.
+  std::vector<Stream> may_capture;
 };
 
 /// A range of a shard that is wanted early.

@@ -35,11 +35,8 @@ Result<void> refuse_captures(Device& device, const std::vector<Stream>& streams)
   for (Stream stream : streams) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUresult result = device.table().cuStreamIsCapturing(stream, &status);
-    if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
-      continue;
-    }
     if (speaks_of_capture(result) || status != CU_STREAM_CAPTURE_STATUS_NONE) {
-      return failure(capture_error(device, "on a stream that blocks were allocated on"));
+      return failure(capture_error(device, "told by cuStreamIsCapturing"));
     }
     STILLWAKE_TRY(check_call(device.table(), CallId::cuStreamIsCapturing, result, "looking for captures"));
   }

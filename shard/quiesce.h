@@ -9,7 +9,7 @@
 
 namespace stillwake {
 
-/// Refuses with kBusy when one of the streams is being captured; a stream that was destroyed is passed over.
+/// Refuses with kBusy when one of the streams is being captured. All of them exist.
 [[nodiscard]] Result<void> refuse_captures(Device& device, const std::vector<Stream>& streams);
 
 /// Waits until everything queued on the device's primary context is done. kBusy: a capture runs. kTimedOut: says so,

@@ -106,8 +106,14 @@ Result<void> SleepStage::quiesce_all() {
 Result<void> SleepStage::seal_and_quiesce() {
   const TimePoint begin = clock_.now();
   for (Part& part : parts_) {
-    std::vector<Stream> streams = part.core->heap().seen_streams();
-    streams.push_back(CU_STREAM_LEGACY);
+    std::vector<Stream> streams = {CU_STREAM_LEGACY};
+    for (Stream stream : options_.may_capture) {
+      auto owns = part.core->device().owns(stream);
+      STILLWAKE_TRY(owns);
+      if (*owns) {
+        streams.push_back(stream);
+      }
+    }
     STILLWAKE_TRY(refuse_captures(part.core->device(), streams));
   }
   for (Part& part : parts_) {

@@ -87,7 +87,6 @@ Result<void> Heap::Impl::free(void* pointer, std::optional<Stream> stream) {
   if (!is_own()) {
     note.safety.who = Safety::Who::kNobody;
     if (stream) {
-      notes_.note_stream(*stream);
       // The only moment at which the stream is known to exist. Before the claim: nobody can have the block yet.
       note.event = may_record() ? epochs_.record_on(*stream) : std::nullopt;
     }
@@ -180,7 +179,6 @@ Result<void*> Heap::allocate(Bytes size, Stream stream, BlockKind kind) { return
 Result<void> Heap::free(void* pointer, std::optional<Stream> stream) { return impl_->free(pointer, stream); }
 std::optional<LiveBlock> Heap::find(const void* pointer) const { return impl_->find(pointer); }
 HeapStats Heap::stats() const { return impl_->stats(); }
-std::vector<Stream> Heap::seen_streams() const { return impl_->seen_streams(); }
 void Heap::set_capturing(bool capturing) { impl_->set_capturing(capturing); }
 void Heap::seal() { impl_->seal(); }
 void Heap::unseal() { impl_->unseal(); }

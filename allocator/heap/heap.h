@@ -68,8 +68,6 @@ public:
   /// The live block that holds `pointer` (anywhere inside), while open or sealed.
   std::optional<LiveBlock> find(const void* pointer) const;
   HeapStats stats() const;
-  /// Streams that blocks were allocated on or freed from, in order of first use.
-  std::vector<Stream> seen_streams() const;
   /// While true no event is queried or recorded: a capture runs. Parked blocks just wait; new ones are parked
   /// unrecorded and get their event when it ends.
   void set_capturing(bool capturing);

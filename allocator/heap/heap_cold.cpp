@@ -8,7 +8,12 @@
 namespace stillwake {
 
 Result<void*> Heap::Impl::allocate_cold(Unit units, Stream stream, BlockKind kind) {
+  // Asked here, where calls are made anyway; a stream whose blocks are cached has passed before.
+  auto captures = is_capturing(stream);
+  STILLWAKE_TRY(captures);
   CentralLock lock(central_);
+  asked_by_captures_ += *captures;
+  Cleanup asked([&] { asked_by_captures_ -= *captures; });
   while (true) {
     if (sealed_) {
       return failure(ErrorCode::kBusy, "the heap is sealed: a sleep or a wake is under way");
@@ -47,6 +52,24 @@ Result<void*> Heap::Impl::allocate_cold(Unit units, Stream stream, BlockKind kin
   return make_live(*start, units, stream, kind);
 }
 
+Result<bool> Heap::Impl::is_capturing(Stream stream) {
+  auto owns = device_.owns(stream);
+  if (!owns || !*owns) {
+    return failure(
+        owns || owns.error().code != ErrorCode::kLost
+            ? Error{ErrorCode::kInvalidArgument, 0, "",
+                    fmt::format("stream {} does not belong to device {}; allocate on a stream of the shard's "
+                                "device",
+                                static_cast<void*>(stream), device_.index().value())}
+            : owns.error());
+  }
+  STILLWAKE_ENTER(device_);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult asked = device_.table().cuStreamIsCapturing(stream, &status);
+  // The legacy stream refuses to answer while another stream captures: that is an answer, too.
+  return asked != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 Result<void> Heap::Impl::grow(SpaceMap::Growth& growth, CentralLock& lock) {
   grower_ = std::this_thread::get_id();
   lock.unlock();
@@ -73,7 +96,6 @@ Error Heap::Impl::no_addresses(Unit units) const {
 
 void* Heap::Impl::make_live(Unit start, Unit units, Stream stream, BlockKind kind) {
   table_.add(start, units, stream, kind);
-  notes_.note_stream(stream);
   Stripe& stripe = stripes_.mine();
   const std::lock_guard lock(stripe.lock);
   ++stripe.live_blocks;

@@ -54,7 +54,6 @@ public:
   Result<void> free(void* pointer, std::optional<Stream> stream);
   std::optional<LiveBlock> find(const void* pointer) const;
   HeapStats stats() const;
-  std::vector<Stream> seen_streams() const { return notes_.seen_streams(); }
   void set_capturing(bool capturing);
 
   void seal();
@@ -69,6 +68,8 @@ public:
 
 private:
   Result<void*> allocate_cold(Unit units, Stream stream, BlockKind kind);
+  /// Whether the stream captures. kInvalidArgument for a stream of another device.
+  Result<bool> is_capturing(Stream stream);
   Result<void> grow(SpaceMap::Growth& growth, CentralLock& lock);
   Error no_addresses(Unit units) const;
 
@@ -82,7 +83,7 @@ private:
   bool give_up_caches();
   bool collect_done();
   void record_waiting();
-  bool may_record() const { return !capturing_ && !sealed_; }
+  bool may_record() const { return !capturing_ && asked_by_captures_ == 0 && !sealed_; }
 
   void carry_out_notes_if_possible();
   std::uint64_t offset_of(const void* pointer) const { return DeviceAddress(pointer).value() - base_.value(); }
@@ -102,11 +103,12 @@ private:
 
   mutable CentralMutex central_;
   mutable std::condition_variable_any grown_;
-  SpaceMap space_;                     // guarded by central_
-  WorkEpochs epochs_;                  // guarded by central_, but for what it says
-  std::thread::id grower_;             // guarded by central_; set while the source works
-  std::atomic<bool> sealed_{false};    // written with central_ and every stripe's lock
-  std::atomic<bool> capturing_{false}; // written with central_
+  SpaceMap space_;                        // guarded by central_
+  WorkEpochs epochs_;                     // guarded by central_, but for what it says
+  std::thread::id grower_;                // guarded by central_; set while the source works
+  std::atomic<bool> sealed_{false};       // written with central_ and every stripe's lock
+  std::atomic<bool> capturing_{false};    // written with central_
+  std::atomic<int> asked_by_captures_{0}; // allocations under way on capturing streams; written with central_
 };
 
 } // namespace stillwake

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -39,23 +38,10 @@ public:
   }
   std::size_t size() const { return size_.load(std::memory_order_acquire); }
 
-  void note_stream(Stream stream) {
-    RankedLock lock(mutex_);
-    if (known_.insert(stream).second) {
-      seen_.push_back(stream);
-    }
-  }
-  std::vector<Stream> seen_streams() const {
-    RankedLock lock(mutex_);
-    return seen_;
-  }
-
 private:
   mutable RankedMutex mutex_{LockRank::kFreeQueue};
   std::vector<Note> notes_;
   std::atomic<std::size_t> size_{0};
-  std::vector<Stream> seen_; ///< in order of first use
-  std::unordered_set<Stream> known_;
 };
 
 } // namespace stillwake

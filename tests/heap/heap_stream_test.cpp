@@ -233,16 +233,5 @@ TEST_F(HeapTest, AFailingEventMeansWaitingLongerNotFailing) {
   EXPECT_TRUE(again);
 }
 
-TEST_F(HeapTest, SeenStreamsAreToldInOrderOfFirstUse) {
-  const Stream first = new_stream();
-  const Stream second = new_stream();
-  const Stream third = new_stream();
-  std::byte* block = allocate(Bytes(512), second);
-  std::byte* other = allocate(Bytes(512), first);
-  free(block, third);
-  free(other, first);
-  EXPECT_EQ(heap->seen_streams(), (std::vector<Stream>{second, first, third}));
-}
-
 } // namespace
 } // namespace stillwake

@@ -270,6 +270,7 @@ std::optional<std::string> ShardModelRun::check() {
 std::optional<std::string> ShardModelRun::finish() {
   driver_->emulation()->set_capacity(DeviceIndex(0), kMiB * 512);
   set_host_budget(*driver_, std::nullopt);
+  fail_.reset();
   if (auto wrong = step({ShardAction::kWake, 0, (1u << kModelShards) - 1, 0})) {
     return wrong;
   }
