@@ -8,12 +8,19 @@
 namespace stillwake {
 
 Result<void*> Heap::Impl::allocate_cold(Unit units, Stream stream, BlockKind kind) {
-  // Asked here, where calls are made anyway; a stream whose blocks are cached has passed before.
-  auto captures = is_capturing(stream);
-  STILLWAKE_TRY(captures);
   CentralLock lock(central_);
-  asked_by_captures_ += *captures;
-  Cleanup asked([&] { asked_by_captures_ -= *captures; });
+  if (known_streams_.count(stream) != 0 && notes_.size() == 0 && !sealed_) {
+    if (const auto start = take(units, stream, kind)) {
+      return make_live(*start, units, stream, kind); // no call of the driver
+    }
+  }
+  lock.unlock();
+  STILLWAKE_TRY(check_owner(stream));
+  const bool captures = is_capturing(stream);
+  lock.lock();
+  known_streams_.insert(stream);
+  asked_by_captures_ += captures;
+  Cleanup asked([&] { asked_by_captures_ -= captures; });
   while (true) {
     if (sealed_) {
       return failure(ErrorCode::kBusy, "the heap is sealed: a sleep or a wake is under way");
@@ -52,7 +59,7 @@ Result<void*> Heap::Impl::allocate_cold(Unit units, Stream stream, BlockKind kin
   return make_live(*start, units, stream, kind);
 }
 
-Result<bool> Heap::Impl::is_capturing(Stream stream) {
+Result<void> Heap::Impl::check_owner(Stream stream) {
   auto owns = device_.owns(stream);
   if (!owns || !*owns) {
     return failure(
@@ -63,7 +70,14 @@ Result<bool> Heap::Impl::is_capturing(Stream stream) {
                                 static_cast<void*>(stream), device_.index().value())}
             : owns.error());
   }
-  STILLWAKE_ENTER(device_);
+  return {};
+}
+
+bool Heap::Impl::is_capturing(Stream stream) {
+  if (capturing_) {
+    return true; // told already
+  }
+  const ContextScope scope(device_);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult asked = device_.table().cuStreamIsCapturing(stream, &status);
   // The legacy stream refuses to answer while another stream captures: that is an answer, too.

@@ -16,6 +16,7 @@
 
 #include <condition_variable>
 #include <thread>
+#include <unordered_set>
 
 namespace stillwake {
 
@@ -68,8 +69,10 @@ public:
 
 private:
   Result<void*> allocate_cold(Unit units, Stream stream, BlockKind kind);
-  /// Whether the stream captures. kInvalidArgument for a stream of another device.
-  Result<bool> is_capturing(Stream stream);
+  /// kInvalidArgument for a stream of another device.
+  Result<void> check_owner(Stream stream);
+  /// Whether the stream captures, as far as it can be known.
+  bool is_capturing(Stream stream);
   Result<void> grow(SpaceMap::Growth& growth, CentralLock& lock);
   Error no_addresses(Unit units) const;
 
@@ -103,12 +106,13 @@ private:
 
   mutable CentralMutex central_;
   mutable std::condition_variable_any grown_;
-  SpaceMap space_;                        // guarded by central_
-  WorkEpochs epochs_;                     // guarded by central_, but for what it says
-  std::thread::id grower_;                // guarded by central_; set while the source works
-  std::atomic<bool> sealed_{false};       // written with central_ and every stripe's lock
-  std::atomic<bool> capturing_{false};    // written with central_
-  std::atomic<int> asked_by_captures_{0}; // allocations under way on capturing streams; written with central_
+  SpaceMap space_;                           // guarded by central_
+  WorkEpochs epochs_;                        // guarded by central_, but for what it says
+  std::thread::id grower_;                   // guarded by central_; set while the source works
+  std::atomic<bool> sealed_{false};          // written with central_ and every stripe's lock
+  std::unordered_set<Stream> known_streams_; // guarded by central_; seen to be of this device
+  std::atomic<bool> capturing_{false};       // written with central_
+  std::atomic<int> asked_by_captures_{0};    // allocations under way on capturing streams; written with central_
 };
 
 } // namespace stillwake
