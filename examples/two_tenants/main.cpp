@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 
 namespace {
 
@@ -50,10 +51,24 @@ Result<Bytes> tenant_size(Driver& driver, const TenantOptions& options) {
                     "--fill or --gibibytes",
                     gib(size), gib(memory->free), options.device));
   }
-  fmt::print("each tenant: {}, {:.0f}% of the free {}; {} for both at once\n", gib(size),
-             100.0 * static_cast<double>(size.count()) / free, gib(memory->free),
-             size * 2 > memory->free ? "no room" : "there is room");
   return size;
+}
+
+/// Makes a device small where both tenants would fit on it: a neighbour holds the rest of the memory.
+Result<std::optional<NeighbourMemory>> crowd(Driver& driver, DeviceIndex device, Bytes tenant) {
+  auto memory = driver.memory(device);
+  STILLWAKE_TRY(memory);
+  fmt::print("each tenant: {} of the free {}", gib(tenant), gib(memory->free));
+  std::optional<NeighbourMemory> neighbour;
+  const Bytes room = tenant + tenant / 2; // for one and a half
+  if (tenant * 2 <= memory->free) {
+    auto taken = NeighbourMemory::take(driver, device, memory->free - room);
+    STILLWAKE_TRY(taken);
+    neighbour.emplace(*std::move(taken));
+    fmt::print("; a neighbour holds {}", gib(memory->free - room));
+  }
+  fmt::print(": the two never fit at once\n");
+  return neighbour;
 }
 
 /// One turn: `out` leaves and `in` comes. Answers the seconds.
@@ -117,6 +132,9 @@ Result<bool> run(const TenantOptions& options) {
   STILLWAKE_TRY(content);
   auto size = tenant_size(*driver, options);
   STILLWAKE_TRY(size);
+
+  const auto neighbour = crowd(*driver, device, *size);
+  STILLWAKE_TRY(neighbour);
 
   std::vector<std::byte> pattern(std::min(*size, kLargestBlock).size());
   for (std::size_t i = 0; i < pattern.size(); ++i) {
