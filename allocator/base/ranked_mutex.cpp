@@ -4,24 +4,35 @@
 #include "allocator/base/check.h"
 
 #include <algorithm>
-#include <vector>
+#include <array>
+#include <cstddef>
 
 namespace stillwake {
 namespace {
 
 #ifndef NDEBUG
-thread_local std::vector<LockRank> held;
+// Without a destructor: objects of static storage are destroyed after those of the thread, and they take locks too.
+struct Held {
+  std::array<LockRank, 32> ranks;
+  std::size_t count;
+};
+thread_local Held held{};
 
 void note_taking(LockRank rank) {
-  for (LockRank other : held) {
-    STILLWAKE_CHECK_LT(static_cast<int>(other), static_cast<int>(rank));
+  for (std::size_t i = 0; i < held.count; ++i) {
+    STILLWAKE_CHECK_LT(static_cast<int>(held.ranks[i]), static_cast<int>(rank));
   }
 }
-void note_taken(LockRank rank) { held.push_back(rank); }
+void note_taken(LockRank rank) {
+  STILLWAKE_CHECK_LT(held.count, held.ranks.size());
+  held.ranks[held.count++] = rank;
+}
 void note_released(LockRank rank) {
-  auto last = std::find(held.rbegin(), held.rend(), rank);
-  STILLWAKE_CHECK(last != held.rend());
-  held.erase(std::next(last).base());
+  const auto end = held.ranks.begin() + static_cast<std::ptrdiff_t>(held.count);
+  const auto found = std::find(held.ranks.begin(), end, rank); // ranks differ, but for try_lock: any of them will do
+  STILLWAKE_CHECK(found != end);
+  std::move(found + 1, end, found);
+  --held.count;
 }
 #else
 void note_taking(LockRank) {}

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <thread>
 
 namespace stillwake {
@@ -66,6 +68,26 @@ TEST(RankedMutexDeathTest, AFallingOrEqualRankAbortsWithBoth) {
       "invariant broken.*\\(30 against 30\\)");
 }
 #endif
+
+// Destroyed when the process exits, after everything of the main thread's own: an owner of a lock that is locked then.
+struct LocksAtExit {
+  ~LocksAtExit() {
+    const RankedLock lock(mutex);
+    const RankedLock inner(second);
+  }
+  RankedMutex mutex{LockRank::kShard};
+  RankedMutex second{LockRank::kHeap};
+};
+
+TEST(RankedMutex, IsLockedByStaticObjectsWhenTheProcessExits) {
+  EXPECT_EXIT(
+      {
+        static LocksAtExit late;
+        { const RankedLock lock(late.mutex); }
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
 
 } // namespace
 } // namespace stillwake
