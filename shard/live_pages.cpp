@@ -58,9 +58,12 @@ Result<OwnerRanges> sort_owner_ranges(DeviceAddress base, Bytes size, const std:
     if (address < base || base + size <= address) {
       continue;
     }
-    std::vector<LiveRange> ranges = block.ranges;
+    // A block that is named more than once has all that was told of it.
+    std::vector<LiveRange>& ranges = sorted[(address - base).count()];
+    ranges.insert(ranges.end(), block.ranges.begin(), block.ranges.end());
+  }
+  for (auto& [block, ranges] : sorted) {
     std::sort(ranges.begin(), ranges.end(), [](const LiveRange& a, const LiveRange& b) { return a.offset < b.offset; });
-    sorted[(address - base).count()] = std::move(ranges);
   }
   return sorted;
 }
