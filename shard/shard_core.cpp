@@ -209,6 +209,7 @@ Result<LivePages> ShardCore::live_pages(const std::vector<BlockLiveRanges>& told
 Result<std::unique_ptr<PinningJob>> ShardCore::arrange_mirror(const std::vector<PageRange>& wanted) {
   auto job = mirror_->arrange(wanted, kMirrorSlack);
   if (!job) {
+    forget_unpinned(); // it may hold less than before: what is gone must not be taken for a backing
     return job;
   }
   // A raw backing that is not wanted any more may go at any moment from here on.

@@ -282,6 +282,9 @@ void SleepStage::abandon() {
   }
   over_ = true;
   for (Part& part : parts_) {
+    if (part.pinning != nullptr && !part.pinning->finish()) {
+      part.core->forget_unpinned();
+    }
     part.pinning.reset();
     const ShardState state = part.core->stored_state();
     if (state == ShardState::kSealed || state == ShardState::kStagedSleep) {
