@@ -170,6 +170,11 @@ Result<void> SleepStage::finish_pinning() {
     }
     part.pinning.reset();
   }
+  for (SavePlan& plan : plans_) {
+    for (SaveTask& task : plan.tasks) {
+      task.pinning = nullptr; // all is pinned, or nothing will be saved
+    }
+  }
   return outcome;
 }
 

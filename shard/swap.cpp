@@ -86,7 +86,6 @@ Error undo(DeviceSwaps& swaps, SleepStage& sleep, WakeStage& wake, Error cause) 
   for (auto& swap : swaps) {
     swap->stop_saving();
   }
-  (void)sleep.finish_pinning(); // what failed is the cause already, or does not matter any more
   for (auto& swap : swaps) {
     if (auto undone = swap->roll_back(); !undone) {
       cause.message += "; and putting the outgoing set back failed: " + undone.error().describe();
@@ -123,13 +122,13 @@ Result<Report> swap(const ShardSet& outgoing, const ShardSet& incoming, const Sl
   STILLWAKE_TRY(waking);
   SleepStage& sleep = **sleeping;
   WakeStage& wake = **waking;
+  // All of it, before anything is unmapped: pinning that fails gives up what it has pinned, and that may by then hold
+  // the only copy of a page.
+  STILLWAKE_TRY(sleep.finish_pinning());
   DeviceSwaps swaps = split_by_device(sleep, wake, wake_options.chunk);
   const TimePoint moving = clock.now();
   if (auto moved = run_all(swaps); !moved) {
     return failure(undo(swaps, sleep, wake, std::move(moved).error()));
-  }
-  if (auto pinned = sleep.finish_pinning(); !pinned) {
-    return failure(undo(swaps, sleep, wake, std::move(pinned).error()));
   }
   Report report = sleep.report();
   report.kind = Report::Kind::kSwap;
