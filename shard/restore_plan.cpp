@@ -48,22 +48,26 @@ void add_to_plan(RestorePlan& plan, WakingShard& shard, std::uint32_t shard_inde
   }
 }
 
-std::vector<PageRange> raw_pages_by_piece(const WakingShard& shard) {
-  std::vector<PageRange> raw;
-  for (const PageRange& piece : shard.core->mirror().pieces()) {
+std::vector<PageRange> kept_pages_by_piece(ShardCore& core, const std::vector<MappedRun>& runs) {
+  std::vector<PageRange> kept;
+  auto run = runs.begin();
+  for (const PageRange& piece : core.mirror().pieces()) {
     bool open = false;
     for (Pages page = piece.first; page < piece.end(); ++page) {
-      const bool wanted = page.index() < shard.task_of_page.size() && shard.task_of_page[page.index()] != kNoTask &&
-                          shard.core->pages()[page].encoding == PageEncoding::kRaw;
+      while (run != runs.end() && run->pages.end() <= page) {
+        ++run;
+      }
+      const bool wanted =
+          run != runs.end() && run->pages.contains(page) && core.pages()[page].encoding != PageEncoding::kNone;
       if (wanted && open) {
-        raw.back().count += Pages(1);
+        kept.back().count += Pages(1);
       } else if (wanted) {
-        raw.push_back({page, Pages(1)});
+        kept.push_back({page, Pages(1)});
       }
       open = wanted;
     }
   }
-  return raw;
+  return kept;
 }
 
 } // namespace stillwake

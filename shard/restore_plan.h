@@ -16,8 +16,8 @@ struct RestorePlan {
 /// what is wanted first is added first.
 void add_to_plan(RestorePlan& plan, WakingShard& shard, std::uint32_t shard_index, const std::vector<PageRange>& pages);
 
-/// The pages of a planned shard whose backing is raw, cut as the mirror's pieces are: what to keep of them after the
-/// wake.
-std::vector<PageRange> raw_pages_by_piece(const WakingShard& shard);
+/// The pages of `runs` that the last sleep has kept, cut as the mirror's pieces are: what stays pinned after a wake.
+/// Pages of zeros are among them: there is nothing of theirs in the mirror, but there will be when they change.
+std::vector<PageRange> kept_pages_by_piece(ShardCore& core, const std::vector<MappedRun>& runs);
 
 } // namespace stillwake

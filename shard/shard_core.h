@@ -53,7 +53,7 @@ public:
   /// Makes the mirror hold `wanted` and forgets the backing of pages that it no longer has.
   [[nodiscard]] Result<std::unique_ptr<PinningJob>> arrange_mirror(const std::vector<PageRange>& wanted);
   /// A verified wake is over: awake. Backing that the next sleep has no use for goes back to the system.
-  void finish_wake(const std::vector<PageRange>& restored_raw);
+  void finish_wake(const std::vector<PageRange>& kept);
   /// After a mirror that could not be arranged: forgets the backing of pages that it lost.
   void forget_unpinned();
   void check_invariants() const;

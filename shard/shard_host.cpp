@@ -50,10 +50,10 @@ Result<void> ShardCore::pin_live_pages(const std::vector<BlockLiveRanges>& told)
   return finished;
 }
 
-void ShardCore::finish_wake(const std::vector<PageRange>& restored_raw) {
+void ShardCore::finish_wake(const std::vector<PageRange>& kept) {
   set_state(ShardState::kAwake);
   count_wake();
-  auto job = arrange_mirror(options_.backing == Backing::kRetain ? restored_raw : std::vector<PageRange>());
+  auto job = arrange_mirror(options_.backing == Backing::kRetain ? kept : std::vector<PageRange>());
   const Result<void> arranged = job ? (*job)->finish() : Result<void>(failure(job.error()));
   if (!arranged) {
     // Nothing is lost: the shard is awake, and the next sleep arranges anew.

@@ -279,7 +279,7 @@ Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards
       all.push_back(run.pages);
     }
     add_to_plan(plans[shards[i].job], shards[i], static_cast<std::uint32_t>(i), all);
-    shards[i].restored_raw = raw_pages_by_piece(shards[i]);
+    shards[i].kept = kept_pages_by_piece(*parts_[i].core, parts_[i].runs);
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     report_.copied += plans[i].copied;
@@ -291,6 +291,7 @@ Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards
     auto restore = shards[shard].core->engine().restore(std::move(plans[i].tasks), options_.chunk);
     STILLWAKE_TRY(restore);
     jobs[i].restore = std::move(*restore);
+    report_.copies += jobs[i].restore->copies();
   }
   return jobs;
 }
@@ -339,16 +340,8 @@ Result<std::shared_ptr<Waking>> WakeStage::commit(const std::vector<Stream>& str
 void WakeStage::conclude() {
   over_ = true;
   for (Part& part : parts_) {
-    std::vector<PageRange> raw;
-    for (const PageRange& piece : part.core->mirror().pieces()) {
-      for (Pages page = piece.first; page < piece.end(); ++page) {
-        if (part.core->pages()[page].encoding == PageEncoding::kRaw) {
-          raw.push_back({page, Pages(1)});
-        }
-      }
-    }
     part.core->heap().unseal();
-    part.core->finish_wake(raw);
+    part.core->finish_wake(kept_pages_by_piece(*part.core, part.runs));
   }
   held_.release_all();
 }

@@ -186,7 +186,7 @@ void Waking::settle_shard(WakingShard& shard, const std::vector<Pages>& mismatch
     core.device().table().log(LogLevel::kError, error.describe().c_str());
     error_ = error;
   } else {
-    core.finish_wake(shard.restored_raw);
+    core.finish_wake(shard.kept);
   }
   core.set_waking(nullptr);
   core.end_transition();

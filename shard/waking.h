@@ -19,7 +19,7 @@ struct WakingShard {
   Bytes size;
   std::size_t job = 0;                     ///< index into the jobs
   std::vector<std::uint32_t> task_of_page; ///< by page of the reservation; kNoTask where nothing is mapped
-  std::vector<PageRange> restored_raw;     ///< pages whose backing is in the mirror
+  std::vector<PageRange> kept;             ///< pages that stay pinned after the wake
 };
 constexpr std::uint32_t kNoTask = ~std::uint32_t{0};
 
