@@ -31,6 +31,7 @@ DeviceSwap::DeviceSwap(Device& device, std::vector<ShardCore*> outgoing, SavePla
     }
   }
   held_ = out;
+  report_.verified = true;
   allowed_ = std::max(out, in) + kSwapMargin;
   skip_empty();
   make_batches();
@@ -221,6 +222,8 @@ Result<void> DeviceSwap::start_restore(std::size_t shard, PageRange pages) {
   auto restore = incoming_[shard].core->engine().restore(std::move(plan.tasks), chunk_);
   STILLWAKE_TRY(restore);
   report_.copied += plan.copied;
+  report_.verified = report_.verified && plan.is_verified;
+  restore_copies_ += (*restore)->copies();
   jobs_.push_back({&device_, std::move(*restore), std::move(plan.owners)});
   return {};
 }
@@ -254,7 +257,6 @@ Result<void> DeviceSwap::run() {
 }
 
 Result<void> DeviceSwap::await_verdict() {
-  report_.verified = true;
   for (WakingJob& job : jobs_) {
     auto mismatched = job.restore->finish();
     STILLWAKE_TRY(mismatched);
@@ -288,7 +290,7 @@ void DeviceSwap::conclude(Report& report) {
     incoming_[i].core->extents().add(std::move(placed_[i]));
   }
   report.copied += report_.copied;
-  report.copies += report_.copies;
+  report.copies += report_.copies + restore_copies_;
   report.unchanged += report_.unchanged;
   report.trusted += report_.trusted;
   report.zero += report_.zero;

@@ -41,6 +41,7 @@ void add_to_plan(RestorePlan& plan, WakingShard& shard, std::uint32_t shard_inde
         task.host = core.mirror().at(page);
         task.piece = numbers_of_shard + piece_of(pieces, page);
         plan.copied += kPageBytes;
+        plan.is_verified = plan.is_verified && entry.digest.has_value();
       }
       plan.tasks.push_back(task);
       plan.owners.push_back({shard_index, page});

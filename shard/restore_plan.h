@@ -10,6 +10,7 @@ struct RestorePlan {
   std::vector<RestoreTask> tasks;
   std::vector<TaskOwner> owners; ///< by task
   Bytes copied;                  ///< of raw pages
+  bool is_verified = true;       ///< every raw page has a digest to be compared with
 };
 
 /// Adds pages of a shard to the plan of its device. Pages that have a task already (task_of_page) are passed over, so

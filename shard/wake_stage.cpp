@@ -283,6 +283,7 @@ Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     report_.copied += plans[i].copied;
+    report_.verified = report_.verified && plans[i].is_verified;
     jobs[i].owners = std::move(plans[i].owners);
     if (plans[i].tasks.empty()) {
       continue;
