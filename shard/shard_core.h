@@ -85,6 +85,7 @@ private:
   Result<void*> allocate_unusual(Result<void*> block, Stream stream);
   Result<void> pin_live_pages(const std::vector<BlockLiveRanges>& told);
   Result<Pages> page_of_sleeping(const void* pointer, Bytes size) const;
+  Result<void> check_kept(Pages page) const;
 
   Registry& registry_;
   const ShardOptions options_;

@@ -133,7 +133,7 @@ Result<Pages> ShardCore::page_of_sleeping(const void* pointer, Bytes size) const
                                                     "' may be packed; create it with HostCopy::kReadable to read it");
   }
   const auto block = reservation_.contains(address) ? heap_->find(pointer) : std::nullopt;
-  if (!block || address - reservation_.base() + size > block->offset + block->size) {
+  if (!block || size > block->offset + block->size - (address - reservation_.base())) {
     return failure(ErrorCode::kInvalidArgument, std::to_string(size.count()) + " bytes at address " +
                                                     std::to_string(address.value()) +
                                                     " do not lie in one live block of shard '" + name() + "'");
@@ -145,15 +145,20 @@ Result<Pages> ShardCore::page_of_sleeping(const void* pointer, Bytes size) const
   return pages_below(address - reservation_.base());
 }
 
+Result<void> ShardCore::check_kept(Pages page) const {
+  if (pages_[page].encoding == PageEncoding::kRaw) {
+    return {};
+  }
+  return failure(ErrorCode::kInvalidArgument,
+                 "shard '" + name() + "' kept nothing of page " + std::to_string(page.count()) + ": " +
+                     (options_.policy == Policy::kDiscard ? "its policy is discard"
+                                                          : "its owner said that nothing in it is live"));
+}
+
 Result<std::byte*> ShardCore::host_address(const void* pointer) const {
   auto page = page_of_sleeping(pointer, Bytes(1));
   STILLWAKE_TRY(page);
-  if (pages_[*page].encoding != PageEncoding::kRaw) {
-    return failure(ErrorCode::kInvalidArgument,
-                   "shard '" + name() + "' kept nothing of this page: " +
-                       (options_.policy == Policy::kDiscard ? "its policy is discard"
-                                                            : "its owner said that nothing in it is live"));
-  }
+  STILLWAKE_TRY(check_kept(*page));
   return mirror_->at(Pages(0)) + (DeviceAddress(pointer) - reservation_.base()).size();
 }
 
@@ -164,6 +169,10 @@ Result<void> ShardCore::mark_host_dirty(const void* pointer, Bytes size) {
   auto first = page_of_sleeping(pointer, size);
   STILLWAKE_TRY(first);
   const Pages end = pages_holding(DeviceAddress(pointer) - reservation_.base() + size);
+  for (Pages page = *first; page < end; ++page) {
+    STILLWAKE_TRY(check_kept(page));
+  }
+  const RankedLock lock(mutex_); // of threads that each write a part of one page
   for (Pages page = *first; page < end; ++page) {
     pages_[page].host_dirty = true;
     pages_[page].digest.reset();
