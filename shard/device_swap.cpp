@@ -168,7 +168,10 @@ Result<Physical> DeviceSwap::handle_for(Pages most, BlockKind kind) {
   }
   // Every handle in hand is too large. A new one of the right size must fit into what is allowed.
   const Pages wanted = whole ? most : std::min(most, kLargestGrowth);
-  while (held_ + wanted > allowed_ && !pool_.empty()) {
+  if (held_ - pool_.pages() + wanted > allowed_) {
+    return Physical(); // it will fit once more of the outgoing set has left
+  }
+  while (held_ + wanted > allowed_) {
     Physical surplus = pool_.take_smallest();
     const Pages pages = surplus.pages();
     STILLWAKE_TRY(surplus.release());
