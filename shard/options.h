@@ -62,8 +62,9 @@ struct ShardOptions {
   Policy policy = Policy::kPreserve;
   HostCopy host_copy = HostCopy::kPacked;
   Backing backing = Backing::kRetain;
-  bool trust = false;             ///< kFrozen only: unchanged without being hashed
-  std::optional<Bytes> addresses; ///< size of the reservation, at least 2 MiB; unset: as much as the device has memory
+  bool trust = false; ///< kFrozen only: unchanged without being hashed
+  std::optional<Bytes>
+      addresses; ///< size of the reservation, 2 MiB to 2 TiB (less one page); unset: as much as the device has memory
   std::vector<DeviceIndex> peers; ///< other devices that may read and write the shard
   ShardOwner* owner = nullptr;
 };

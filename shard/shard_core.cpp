@@ -4,20 +4,26 @@
 #include "shard/quiesce.h"
 #include "shard/waking.h"
 
+#include <algorithm>
+
 namespace stillwake {
 namespace {
 
 // The mirror may keep so many pages more than are live before it is cut to size.
 constexpr Pages kMirrorSlack{1};
 
+// What a heap can count: less than 2 TiB.
+constexpr Bytes kMostAddresses = kGiB * 2048 - kPageBytes;
+
 Result<Bytes> reservation_size(const ShardOptions& options, const Device& device) {
   if (!options.addresses) {
     return round_up(device.total_memory(), kPageBytes);
   }
-  if (*options.addresses < kPageBytes || *options.addresses > Bytes(1ull << 46)) {
+  if (*options.addresses < kPageBytes || *options.addresses > kMostAddresses) {
     return failure(ErrorCode::kInvalidArgument, "shard '" + options.name + "' asks for " +
                                                     std::to_string(options.addresses->count()) +
-                                                    " bytes of addresses; 2 MiB to 64 TiB are possible");
+                                                    " bytes of addresses; " + std::to_string(kPageBytes.count()) +
+                                                    " to " + std::to_string(kMostAddresses.count()) + " are possible");
   }
   return round_up(*options.addresses, kPageBytes);
 }
@@ -66,12 +72,11 @@ Result<std::unique_ptr<ShardCore>> ShardCore::create(Driver& driver, ShardOption
   STILLWAKE_TRY(own);
   devices.push_back(*own);
   for (DeviceIndex peer : options.peers) {
-    if (peer == options.device) {
-      continue;
-    }
     auto device = driver.device(peer);
     STILLWAKE_TRY(device);
-    devices.push_back(*device);
+    if (std::find(devices.begin(), devices.end(), *device) == devices.end()) {
+      devices.push_back(*device);
+    }
   }
   Registry& registry = Registry::of(driver);
   auto engine = registry.engine(driver, **own);
