@@ -171,16 +171,21 @@ Result<Physical> DeviceSwap::handle_for(Pages most, BlockKind kind) {
   if (held_ - pool_.pages() + wanted > allowed_) {
     return Physical(); // it will fit once more of the outgoing set has left
   }
-  while (held_ + wanted > allowed_) {
+  while (true) {
+    if (held_ + wanted <= allowed_) {
+      auto made = Physical::create(device_, wanted);
+      const bool is_full = !made && made.error().code == ErrorCode::kOutOfDeviceMemory;
+      if (!is_full || pool_.empty()) {
+        STILLWAKE_TRY(made);
+        held_ += wanted;
+        return made;
+      }
+    }
     Physical surplus = pool_.take_smallest();
     const Pages pages = surplus.pages();
     STILLWAKE_TRY(surplus.release());
     held_ -= pages;
   }
-  auto made = Physical::create(device_, wanted);
-  STILLWAKE_TRY(made);
-  held_ += wanted;
-  return made;
 }
 
 Result<void> DeviceSwap::fill() {
