@@ -187,6 +187,16 @@ ShardStats ShardCore::stats() const {
   return stats;
 }
 
+Result<bool> ShardCore::may_be_used_on(Stream stream) const {
+  for (Device* device : devices_) {
+    auto owns = device->owns(stream);
+    if (!owns || *owns) {
+      return owns;
+    }
+  }
+  return false;
+}
+
 std::shared_ptr<Waking> ShardCore::waking() const {
   RankedLock lock(mutex_);
   return waking_;

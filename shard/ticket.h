@@ -17,7 +17,8 @@ public:
   explicit Ticket(std::shared_ptr<Waking> waking) : waking_(std::move(waking)) {}
 
   /// Makes the stream wait until everything is restored; the host does not wait. Nothing once it is done.
-  /// Errors: kBusy (the stream is capturing), kInvalidArgument (a stream of another device than the shard's), kLost.
+  /// Errors: kBusy (the stream is capturing), kInvalidArgument (a stream of a device that has no access to what is
+  /// woken), kLost.
   [[nodiscard]] Result<void> wait(Stream stream);
   /// The same for one range of device addresses in a woken shard. kInvalidArgument for a range outside of them.
   [[nodiscard]] Result<void> wait(Stream stream, const void* pointer, Bytes size);

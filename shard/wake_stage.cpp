@@ -220,9 +220,9 @@ Result<void> WakeStage::check_streams(const std::vector<Stream>& streams) const 
   for (Stream stream : streams) {
     bool owned = false;
     for (const Part& part : parts_) {
-      auto owns = part.core->device().owns(stream);
-      STILLWAKE_TRY(owns);
-      owned = owned || *owns;
+      auto may_use = part.core->may_be_used_on(stream);
+      STILLWAKE_TRY(may_use);
+      owned = owned || *may_use;
       STILLWAKE_TRY(refuse_captures(part.core->device(), {stream}));
     }
     if (!owned && !parts_.empty()) {

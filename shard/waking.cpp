@@ -18,11 +18,30 @@ Result<void> Waking::wait_chunk(WakingJob& job, Stream stream, std::size_t chunk
   return job.restore->make_wait(stream, chunk);
 }
 
+namespace {
+
+Result<void> refuse_foreign(bool may_use) {
+  if (may_use) {
+    return {};
+  }
+  return failure(ErrorCode::kInvalidArgument,
+                 "the stream belongs to another device than what it is to wait for; give one of the shard's device");
+}
+
+} // namespace
+
 Result<void> Waking::wait_all(Stream stream) {
   RankedLock lock(mutex_);
   if (settled_) {
     return {};
   }
+  bool may_use = shards_.empty();
+  for (const WakingShard& shard : shards_) {
+    auto here = shard.core->may_be_used_on(stream);
+    STILLWAKE_TRY(here);
+    may_use = may_use || *here;
+  }
+  STILLWAKE_TRY(refuse_foreign(may_use));
   for (WakingJob& job : jobs_) {
     if (job.restore != nullptr) {
       STILLWAKE_TRY(wait_chunk(job, stream, job.restore->chunks() - 1));
@@ -62,6 +81,9 @@ Result<void> Waking::wait_range(Stream stream, DeviceAddress address, Bytes size
     if (settled_ || job.restore == nullptr) {
       return {};
     }
+    auto may_use = shard.core->may_be_used_on(stream);
+    STILLWAKE_TRY(may_use);
+    STILLWAKE_TRY(refuse_foreign(*may_use));
     std::optional<std::size_t> chunk;
     const Pages end = pages_holding(offset + size);
     for (Pages page = pages_below(offset); page < end; ++page) {
