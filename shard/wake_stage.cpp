@@ -316,12 +316,21 @@ Result<std::shared_ptr<Waking>> WakeStage::commit(const std::vector<Stream>& str
   }
   report_.steps.push_back({"queue", clock_.now() - begin, Bytes()});
   report_.steps.push_back({"restore", Duration(), report_.copied});
-  over_ = true;
-  for (Part& part : parts_) {
-    part.core->extents().add(std::move(part.extents));
+  for (const Part& part : parts_) {
     report_.host_pinned += part.core->mirror().pinned();
   }
   auto waking = std::make_shared<Waking>(std::move(shards), std::move(*jobs), report_, begin_, clock_);
+  for (Stream stream : streams) {
+    if (auto waits = waking->wait_all(stream); !waits) {
+      waking.reset(); // waits for what is on its way: it can still be undone
+      abandon();
+      return failure(std::move(waits).error());
+    }
+  }
+  over_ = true;
+  for (Part& part : parts_) {
+    part.core->extents().add(std::move(part.extents));
+  }
   {
     // Whoever sees the shards waking may settle the wake and start the next transition: not before all are open.
     const RankedLock starting = waking->lock();
@@ -331,9 +340,6 @@ Result<std::shared_ptr<Waking>> WakeStage::commit(const std::vector<Stream>& str
       part.core->heap().unseal();
     }
     held_.hand_over();
-  }
-  for (Stream stream : streams) {
-    STILLWAKE_TRY(waking->wait_all(stream));
   }
   return waking;
 }

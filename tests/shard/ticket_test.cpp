@@ -156,6 +156,31 @@ TEST_F(Tickets, AStreamOfAnotherDeviceIsRefused) {
   ASSERT_OK(ticket->result());
 }
 
+TEST_F(Tickets, AStreamThatCouldNotBeMadeToWaitMeansThatNothingWoke) {
+  Shard shard = make_shard();
+  void* block = allocate(shard, kSize);
+  fill(block, 1, kSize);
+  OwnedStream one = make_stream();
+  OwnedStream two = make_stream();
+  ASSERT_OK(sleep({&shard}));
+  const std::uint64_t before = gate().calls(CallId::cuStreamWaitEvent);
+  ASSERT_OK(wake({&shard}, {one.get(), two.get()}));
+  const std::uint64_t waits = gate().calls(CallId::cuStreamWaitEvent) - before;
+  ASSERT_OK(wake({&shard}));
+  ASSERT_OK(sleep({&shard}));
+  const Bytes free = free_memory();
+  slow_bus(kMiB * 64); // on a fast one the wake is over before the second stream would have to wait
+  fail(CallId::cuStreamWaitEvent, waits);
+  EXPECT_CODE(wake({&shard}, {one.get(), two.get()}), ErrorCode::kDriverCallFailed);
+  heal();
+  EXPECT_EQ(shard.state(), ShardState::kAsleep);
+  EXPECT_EQ(free_memory(), free);
+  slow_bus(Bytes(0));
+  ASSERT_OK(wake({&shard}, {one.get(), two.get()}));
+  ASSERT_OK(wake({&shard}));
+  EXPECT_TRUE(holds(block, 1, kSize));
+}
+
 TEST_F(Tickets, ACapturingStreamIsRefused) {
   Shard shard = make_shard();
   allocate(shard, kSize);
