@@ -164,10 +164,8 @@ Result<PageRange> ShardCore::back(PageRange hole, Pages at_least, BlockKind kind
 }
 
 ShardState ShardCore::state() {
-  if (state_ == ShardState::kWaking) {
-    if (auto waking = this->waking()) {
-      waking->poll();
-    }
+  if (auto waking = this->waking()) {
+    waking->poll();
   }
   return state_;
 }
@@ -203,9 +201,17 @@ std::shared_ptr<Waking> ShardCore::waking() const {
 }
 
 void ShardCore::set_waking(std::shared_ptr<Waking> waking) {
-  std::shared_ptr<Waking> old; // dropped outside of the lock
   RankedLock lock(mutex_);
-  old = std::exchange(waking_, std::move(waking));
+  waking_.swap(waking); // the old one is dropped outside of the lock
+  lock.unlock();
+}
+
+void ShardCore::forget_waking(const Waking& over) {
+  std::shared_ptr<Waking> dropped; // outside of the lock
+  RankedLock lock(mutex_);
+  if (waking_.get() == &over) {
+    dropped.swap(waking_);
+  }
   lock.unlock();
 }
 

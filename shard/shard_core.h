@@ -46,6 +46,7 @@ public:
 
   void set_state(ShardState state) { state_ = state; }
   void set_waking(std::shared_ptr<Waking> waking);
+  void forget_waking(const Waking& over);
   void count_sleep() { ++sleeps_; }
   void count_wake() { ++wakes_; }
   /// The live pages now: with what the owner told. The heap is sealed.

@@ -210,8 +210,9 @@ void Waking::settle_shard(WakingShard& shard, const std::vector<Pages>& mismatch
   } else {
     core.finish_wake(shard.kept);
   }
-  core.set_waking(nullptr);
+  // In this order: whoever sees the shard awake finds this wake until all of it is over, and waits for that.
   core.end_transition();
+  core.forget_waking(*this);
 }
 
 } // namespace stillwake
