@@ -28,6 +28,8 @@ Result<Bytes> reservation_size(const ShardOptions& options, const Device& device
   return round_up(*options.addresses, kPageBytes);
 }
 
+bool is_busy(const Result<void*>& block) { return !block && block.error().code == ErrorCode::kBusy; }
+
 std::vector<DeviceIndex> indices(const std::vector<Device*>& devices) {
   std::vector<DeviceIndex> all;
   for (Device* device : devices) {
@@ -130,6 +132,13 @@ Result<void*> ShardCore::allocate(Bytes size, Stream stream, BlockKind kind) {
   auto block = heap_->allocate(size, stream, kind);
   if (block && state_.load(std::memory_order_acquire) == ShardState::kAwake) [[likely]] {
     return block;
+  }
+  // A prepare looks at the blocks for a moment: that is no reason to refuse. `patience` covers the end of that moment
+  // and the begin of a sleep, which is a reason.
+  for (int patience = 0; is_busy(block) && state_ == ShardState::kAwake && patience < 100;
+       patience = looking_ ? 0 : patience + 1) {
+    std::this_thread::yield();
+    block = heap_->allocate(size, stream, kind);
   }
   return allocate_unusual(std::move(block), stream);
 }

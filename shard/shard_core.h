@@ -103,6 +103,7 @@ private:
 
   std::atomic<ShardState> state_{ShardState::kAwake};
   std::atomic<bool> in_transition_{false};
+  std::atomic<bool> looking_{false}; ///< a prepare has sealed the heap for a moment
   mutable RankedMutex mutex_{LockRank::kShard};
   std::shared_ptr<Waking> waking_;     // guarded by mutex_
   std::thread preparing_;              // guarded by mutex_

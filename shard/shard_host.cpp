@@ -31,9 +31,11 @@ Result<void> ShardCore::begin_transition() {
 void ShardCore::end_transition() { STILLWAKE_CHECK_EQ(in_transition_.exchange(false), true); }
 
 Result<void> ShardCore::pin_live_pages(const std::vector<BlockLiveRanges>& told) {
+  looking_ = true;
   heap_->seal();
   auto live = live_pages(told);
   heap_->unseal();
+  looking_ = false;
   STILLWAKE_TRY(live);
   if (options_.policy == Policy::kDiscard) {
     live->pieces.clear();
