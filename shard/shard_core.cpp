@@ -130,6 +130,9 @@ ShardCore::~ShardCore() {
 
 Result<void*> ShardCore::allocate(Bytes size, Stream stream, BlockKind kind) {
   auto block = heap_->allocate(size, stream, kind);
+  if (block && options_.trust) {
+    note_unsaved(*block, size);
+  }
   if (block && state_.load(std::memory_order_acquire) == ShardState::kAwake) [[likely]] {
     return block;
   }
@@ -139,6 +142,9 @@ Result<void*> ShardCore::allocate(Bytes size, Stream stream, BlockKind kind) {
        patience = looking_ ? 0 : patience + 1) {
     std::this_thread::yield();
     block = heap_->allocate(size, stream, kind);
+    if (block && options_.trust) {
+      note_unsaved(*block, size);
+    }
   }
   return allocate_unusual(std::move(block), stream);
 }
@@ -164,6 +170,20 @@ Result<void*> ShardCore::allocate_unusual(Result<void*> block, Stream stream) {
     return failure(std::move(usable).error());
   }
   return block;
+}
+
+void ShardCore::note_unsaved(const void* block, Bytes size) {
+  const Bytes offset = DeviceAddress(block) - reservation_.base();
+  const RankedLock lock(mutex_);
+  unsaved_.push_back({pages_below(offset), pages_holding(offset + size) - pages_below(offset)});
+}
+
+void ShardCore::forget_unsaved() {
+  const RankedLock lock(mutex_);
+  for (const PageRange& pages : unsaved_) {
+    pages_.forget(pages);
+  }
+  unsaved_.clear();
 }
 
 Result<void> ShardCore::free(void* pointer, std::optional<Stream> stream) { return heap_->free(pointer, stream); }

@@ -55,6 +55,9 @@ public:
   [[nodiscard]] Result<std::unique_ptr<PinningJob>> arrange_mirror(const std::vector<PageRange>& wanted);
   /// A verified wake is over: awake. Backing that the next sleep has no use for goes back to the system.
   void finish_wake(const std::vector<PageRange>& kept);
+  /// Forgets the backing of pages that blocks were allocated in since the last sleep: of a trusted shard nobody would
+  /// see that it is another block's.
+  void forget_unsaved();
   /// After a mirror that could not be arranged: forgets the backing of pages that it lost.
   void forget_unpinned();
   void check_invariants() const;
@@ -85,6 +88,7 @@ private:
             Reservation reservation, std::unique_ptr<Mirror> mirror);
 
   Result<PageRange> back(PageRange hole, Pages at_least, BlockKind kind) override;
+  void note_unsaved(const void* block, Bytes size);
   Result<void*> allocate_unusual(Result<void*> block, Stream stream);
   Result<void> pin_live_pages(const std::vector<BlockLiveRanges>& told);
   Result<Pages> page_of_sleeping(const void* pointer, Bytes size) const;
@@ -105,6 +109,7 @@ private:
   std::atomic<bool> in_transition_{false};
   std::atomic<bool> looking_{false}; ///< a prepare has sealed the heap for a moment
   mutable RankedMutex mutex_{LockRank::kShard};
+  std::vector<PageRange> unsaved_;     // guarded by mutex_; of a trusted shard only
   std::shared_ptr<Waking> waking_;     // guarded by mutex_
   std::thread preparing_;              // guarded by mutex_
   std::optional<Error> prepare_error_; // written by preparing_, read after joining it

@@ -130,6 +130,7 @@ Result<void> SleepStage::plan() {
     Part& part = parts_[i];
     part.core->heap().drain_queue();
     part.core->heap().consolidate(true);
+    part.core->forget_unsaved();
     auto live = part.core->live_pages(told_[i]);
     STILLWAKE_TRY(live);
     part.live = std::move(*live);
