@@ -128,7 +128,28 @@ ShardCore::~ShardCore() {
   }
 }
 
+bool ShardCore::is_known(Stream stream) const {
+  return stream == nullptr || std::any_of(known_streams_.begin(), known_streams_.end(), [stream](const auto& known) {
+           return known.load(std::memory_order_relaxed) == stream;
+         });
+}
+
+Result<void> ShardCore::get_to_know(Stream stream) {
+  auto owns = device_.owns(stream);
+  STILLWAKE_TRY(owns);
+  if (!*owns) {
+    return failure(ErrorCode::kInvalidArgument, "allocating: the stream is not one of device " +
+                                                    std::to_string(device_.index().value()) + ", where shard '" +
+                                                    name() + "' lives; give one of that device");
+  }
+  known_streams_[next_known_++ % known_streams_.size()].store(stream, std::memory_order_relaxed);
+  return {};
+}
+
 Result<void*> ShardCore::allocate(Bytes size, Stream stream, BlockKind kind) {
+  if (!is_known(stream)) [[unlikely]] {
+    STILLWAKE_TRY(get_to_know(stream));
+  }
   auto block = heap_->allocate(size, stream, kind);
   if (block && options_.trust) {
     note_unsaved(*block, size);

@@ -11,6 +11,7 @@
 #include "shard/registry.h"
 #include "shard/shard.h"
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -88,6 +89,8 @@ private:
             Reservation reservation, std::unique_ptr<Mirror> mirror);
 
   Result<PageRange> back(PageRange hole, Pages at_least, BlockKind kind) override;
+  bool is_known(Stream stream) const;
+  Result<void> get_to_know(Stream stream);
   void note_unsaved(const void* block, Bytes size);
   Result<void*> allocate_unusual(Result<void*> block, Stream stream);
   Result<void> pin_live_pages(const std::vector<BlockLiveRanges>& told);
@@ -106,6 +109,9 @@ private:
   std::unique_ptr<Heap> heap_; // after extents_: it asks them for memory
 
   std::atomic<ShardState> state_{ShardState::kAwake};
+  /// Streams that were seen to be the device's: compared only, never given to the driver.
+  std::array<std::atomic<Stream>, 8> known_streams_{};
+  std::atomic<unsigned> next_known_{0};
   std::atomic<bool> in_transition_{false};
   std::atomic<bool> looking_{false}; ///< a prepare has sealed the heap for a moment
   mutable RankedMutex mutex_{LockRank::kShard};
