@@ -103,6 +103,15 @@ ShardCore::ShardCore(Registry& registry, ShardOptions options, std::vector<Devic
       heap_(std::make_unique<Heap>(device_, reservation_.base(), reservation_.size(), *this)) {}
 
 ShardCore::~ShardCore() {
+  if (driver_is_out_of_reach()) {
+    // Nothing is waited for any more: a wake that is under way ends with the process. A child made by fork has no
+    // threads of ours to join.
+    if (preparing_.joinable()) {
+      getpid() == process_ ? preparing_.join() : preparing_.detach();
+    }
+    registry_.remove(*this);
+    return;
+  }
   if (auto waking = this->waking()) {
     waking->give_up(); // the verdict stays with the tickets
   }
@@ -110,9 +119,6 @@ ShardCore::~ShardCore() {
     std::this_thread::yield();
   }
   registry_.remove(*this);
-  if (driver_is_out_of_reach()) {
-    return;
-  }
   const HeapStats heap = heap_->stats();
   if (heap.live_blocks > 0) {
     const std::string text = "shard '" + options_.name + "' is destroyed with " + std::to_string(heap.live_blocks) +
