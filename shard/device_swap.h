@@ -94,6 +94,7 @@ private:
   std::vector<std::vector<Extent>> placed_; // by incoming shard
   std::vector<WakingShard> waking_;         // by incoming shard
   std::vector<WakingJob> jobs_;
+  std::uint64_t restore_copies_ = 0; // report_.copies is the saver's while it runs
 
   std::thread saver_;
   std::mutex mutex_; // guards what follows; nothing is called under it

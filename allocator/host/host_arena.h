@@ -4,6 +4,7 @@
 #pragma once
 
 #include "allocator/host/host_budget.h"
+#include "allocator/host/pinning_turns.h"
 
 #include <memory>
 #include <optional>
@@ -35,9 +36,7 @@ public:
 private:
   friend class MirrorPinningJob;
   HostBudget budget_;
-  /// Held around every call that pins. The driver pins one range at a time whoever asks, and a copy that wants to start
-  /// stands in the same line: with one asking, it waits for one.
-  RankedMutex pinning_{LockRank::kPinning};
+  PinningTurns turns_;
   std::unique_ptr<PinningWorkers> workers_;
 };
 

@@ -30,6 +30,10 @@ public:
   /// it held before, less what `arrange` gave up and less the pieces that had to grow or to shrink. Asked again, it
   /// answers the same.
   [[nodiscard]] virtual Result<void> finish() = 0;
+  /// Between the two the caller queues work on the device: no pin begins, so his calls do not stand in line behind
+  /// pins. He ends it before he waits for a piece.
+  virtual void begin_copy() {}
+  virtual void end_copy() {}
 };
 
 class Mirror {

@@ -61,9 +61,9 @@ bool MirrorPinningJob::step() {
     if (!error_) {
       const PageRange range = piece.range;
       lock.unlock();
-      RankedLock turn(mirror_.arena_.pinning_);
+      mirror_.arena_.turns_.begin_pin();
       const Result<void> pinned = mirror_.pin(range);
-      turn.unlock();
+      mirror_.arena_.turns_.end_pin();
       lock.lock();
       state = pinned ? State::kPinned : State::kAbandoned;
       if (!pinned && !error_) {
@@ -119,6 +119,9 @@ Result<void> MirrorPinningJob::wait_for(Pages page) {
   RankedLock lock(mutex_);
   return failure(*error_);
 }
+
+void MirrorPinningJob::begin_copy() { mirror_.arena_.turns_.begin_copy(); }
+void MirrorPinningJob::end_copy() { mirror_.arena_.turns_.end_copy(); }
 
 Result<void> MirrorPinningJob::finish() {
   if (getpid() != process_) {

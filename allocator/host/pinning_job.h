@@ -22,6 +22,8 @@ public:
 
   Result<void> wait_for(Pages page) override;
   Result<void> finish() override;
+  void begin_copy() override;
+  void end_copy() override;
 
 private:
   enum class State { kWaiting, kPinned, kAbandoned };

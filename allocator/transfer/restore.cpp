@@ -121,6 +121,7 @@ Result<void> Restore::queue_moves(std::size_t first, std::size_t end) {
 
 Result<void> Restore::queue_copy(const TransferRange& range) {
   copied_ += range.bytes();
+  ++copies_;
   return STILLWAKE_CALL(tools_.device.table(), "copying pages in", cuMemcpyHtoDAsync, range.device.value(), range.host,
                         range.bytes().size(), tools_.lanes.in.get());
 }

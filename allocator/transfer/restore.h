@@ -40,6 +40,7 @@ public:
   Result<bool> is_done(std::size_t chunk) override;
   Result<std::vector<std::size_t>> finish() override;
   Bytes copied() const override { return copied_; }
+  std::uint64_t copies() const override { return copies_; }
   Duration took() const override { return took_.load(); }
 
 private:
@@ -64,6 +65,7 @@ private:
   PinnedBuffer digests_;          // of the tasks with an expected digest, in order; empty without kernels
   std::size_t digests_queued_ = 0;
   Bytes copied_;
+  std::uint64_t copies_ = 0;
   TimePoint started_;
   std::atomic<std::size_t> known_done_{0}; // so many chunks from the first are restored
   std::atomic<Duration> took_{Duration(0)};

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 namespace stillwake {
+
 namespace {
 
 // The first batch is small, so that the bus starts at once; each is four times the one before, and so is hashed long
@@ -74,6 +75,9 @@ void Save::find_due() {
 Result<void> Save::run_to_the_end() {
   STILLWAKE_ENTER(device_);
   Clock& clock = *device_.table().clock;
+  CopyTurn turn(tasks_);
+  turn_ = &turn;
+  Cleanup over([this] { turn_ = nullptr; });
   if (!hasher_.has_kernels()) {
     for (const std::size_t index : due_) {
       decide(tasks_[index], nullptr);
@@ -88,6 +92,7 @@ Result<void> Save::run_to_the_end() {
       STILLWAKE_TRY(queue_copies(batches_[number]));
     }
   }
+  turn.end();
   STILLWAKE_TRY(
       STILLWAKE_CALL(device_.table(), "waiting for the last copy out", cuStreamSynchronize, lanes_.out.get()));
   if (report_.copies != 0) {
@@ -164,7 +169,10 @@ Result<void> Save::queue_copy(const TransferRange& range) {
   const SaveTask& task = tasks_[range.first_task];
   const bool waited = pinned_ != nullptr && pinned_->pinning == task.pinning && pinned_->piece == task.piece;
   if (task.pinning != nullptr && !waited) {
-    STILLWAKE_TRY(task.pinning->wait_for(task.page));
+    turn_->end();
+    const Result<void> pinned = task.pinning->wait_for(task.page);
+    turn_->begin();
+    STILLWAKE_TRY(pinned);
     pinned_ = &task;
   }
   if (report_.copies == 0) {

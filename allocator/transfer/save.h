@@ -4,6 +4,7 @@
 #pragma once
 
 #include "allocator/host/host.h"
+#include "allocator/transfer/copy_turn.h"
 #include "allocator/transfer/page_hasher.h"
 #include "allocator/transfer/page_ranges.h"
 #include "allocator/transfer/transfer_engine.h"
@@ -57,6 +58,7 @@ private:
   std::vector<std::size_t> due_;         // indices of tasks that are not taken on trust
   std::vector<DeviceAddress> addresses_; // of the due tasks
   std::vector<Batch> batches_;           // launched so far
+  CopyTurn* turn_ = nullptr;             // while it runs
   const SaveTask* pinned_ = nullptr;     // a task of the piece waited for last
   TimePoint first_launch_;
   TimePoint first_copy_;

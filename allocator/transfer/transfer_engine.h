@@ -39,6 +39,7 @@ public:
   /// Any thread, again and again.
   [[nodiscard]] virtual Result<std::vector<std::size_t>> finish() = 0;
   virtual Bytes copied() const = 0;
+  virtual std::uint64_t copies() const = 0; ///< copy calls
   /// Host time from the start to the end of `finish`'s waiting; zero before.
   virtual Duration took() const = 0;
 };
