@@ -77,10 +77,10 @@ Result<void> Waking::wait_range(Stream stream, DeviceAddress address, Bytes size
                                                       " bytes does not end within shard '" + shard.name +
                                                       "'; give a range of one woken block");
     }
-    WakingJob& job = jobs_[shard.job];
-    if (settled_ || job.restore == nullptr) {
-      return {};
+    if (settled_ || jobs_[shard.job].restore == nullptr) {
+      return {}; // once it is settled there are no jobs any more
     }
+    WakingJob& job = jobs_[shard.job];
     auto may_use = shard.core->may_be_used_on(stream);
     STILLWAKE_TRY(may_use);
     STILLWAKE_TRY(refuse_foreign(*may_use));
