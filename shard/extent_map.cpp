@@ -134,7 +134,7 @@ Result<void> ExtentMap::unmap_all(const std::string& shard, bool* any_unmapped, 
   std::vector<Extent> kept;
   for (std::size_t begin = 0; begin < extents_.size();) {
     const std::size_t end = end_of_run(begin);
-    const auto unmapped = unmap_run(begin, end);
+    auto unmapped = unmap_run(begin, end);
     if (!unmapped && !*any_unmapped) {
       return unmapped; // nothing was unmapped yet: the map is as it was
     }

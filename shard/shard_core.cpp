@@ -32,6 +32,7 @@ bool is_busy(const Result<void*>& block) { return !block && block.error().code =
 
 std::vector<DeviceIndex> indices(const std::vector<Device*>& devices) {
   std::vector<DeviceIndex> all;
+  all.reserve(devices.size());
   for (Device* device : devices) {
     all.push_back(device->index());
   }
