@@ -252,6 +252,14 @@ Result<bool> ShardCore::may_be_used_on(Stream stream) const {
   return false;
 }
 
+void ShardCore::ask_whether_lost() {
+  for (Device* device : devices_) {
+    if (const auto memory = device->memory_info(); !memory && memory.error().code == ErrorCode::kLost) {
+      state_ = ShardState::kLost;
+    }
+  }
+}
+
 std::shared_ptr<Waking> ShardCore::waking() const {
   RankedLock lock(mutex_);
   return waking_;

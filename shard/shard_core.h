@@ -49,6 +49,8 @@ public:
   void set_state(ShardState state) { state_ = state; }
   void set_waking(std::shared_ptr<Waking> waking);
   void forget_waking(const Waking& over);
+  /// After a call that answered kLost: the state is kLost if it was this shard's device.
+  void ask_whether_lost();
   void count_sleep() { ++sleeps_; }
   void count_wake() { ++wakes_; }
   /// The live pages now: with what the owner told. The heap is sealed.

@@ -20,9 +20,9 @@ Result<std::unique_ptr<SleepStage>> SleepStage::begin(const std::vector<ShardCor
   STILLWAKE_CHECK(!set.empty());
   std::unique_ptr<SleepStage> stage(new SleepStage(options, *set.front()->device().table().clock));
   STILLWAKE_TRY(stage->hold(set));
-  STILLWAKE_TRY(stage->seal_and_quiesce());
+  STILLWAKE_TRY(stage->note_loss(stage->seal_and_quiesce()));
   STILLWAKE_TRY(stage->plan());
-  STILLWAKE_TRY(stage->reserve_host());
+  STILLWAKE_TRY(stage->note_loss(stage->reserve_host()));
   return stage;
 }
 
@@ -30,7 +30,7 @@ Result<std::unique_ptr<SleepStage>> SleepStage::prepare(const std::vector<ShardC
                                                         const SleepOptions& options) {
   auto stage = begin(set, options);
   STILLWAKE_TRY(stage);
-  STILLWAKE_TRY((*stage)->copy());
+  STILLWAKE_TRY((*stage)->note_loss((*stage)->copy()));
   for (Part& part : (*stage)->parts_) {
     part.core->set_state(ShardState::kStagedSleep);
   }
@@ -83,22 +83,22 @@ Result<void> SleepStage::hold(const std::vector<ShardCore*>& set) {
   return {};
 }
 
+Result<void> SleepStage::note_loss(Result<void> outcome) {
+  if (!outcome && outcome.error().code == ErrorCode::kLost) {
+    for (Part& part : parts_) {
+      part.core->ask_whether_lost();
+    }
+  }
+  return outcome;
+}
+
 Result<void> SleepStage::quiesce_all() {
   std::set<Device*> devices;
   for (Part& part : parts_) {
     devices.insert(part.core->devices().begin(), part.core->devices().end());
   }
   for (Device* device : devices) {
-    if (auto quiet = quiesce(*device, options_.timeout); !quiet) {
-      if (quiet.error().code == ErrorCode::kLost) {
-        for (Part& part : parts_) {
-          if (&part.core->device() == device) {
-            part.core->set_state(ShardState::kLost);
-          }
-        }
-      }
-      return quiet;
-    }
+    STILLWAKE_TRY(quiesce(*device, options_.timeout));
   }
   return {};
 }
@@ -241,7 +241,7 @@ Result<Report> SleepStage::commit() {
     return failure(ErrorCode::kInvalidArgument, "this sleep was committed or abandoned before; stage a new one");
   }
   if (options_.checked) {
-    if (auto unchanged = check_unchanged(); !unchanged) {
+    if (auto unchanged = note_loss(check_unchanged()); !unchanged) {
       abandon();
       return failure(std::move(unchanged).error());
     }
@@ -250,6 +250,7 @@ Result<Report> SleepStage::commit() {
   bool any_unmapped = false;
   for (Part& part : parts_) {
     if (auto unmapped = part.core->extents().unmap_all(part.core->name(), &any_unmapped, report_); !unmapped) {
+      unmapped = note_loss(std::move(unmapped));
       abandon();
       return failure(std::move(unmapped).error());
     }

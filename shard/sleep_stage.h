@@ -44,6 +44,8 @@ private:
   SleepStage(const SleepOptions& options, Clock& clock);
   Result<void> hold(const std::vector<ShardCore*>& set);
   Result<void> seal_and_quiesce();
+  /// Passes on what a step answered; when that is kLost, the shards whose device it was are lost.
+  Result<void> note_loss(Result<void> outcome);
   Result<void> quiesce_all();
   Result<void> plan();
   Result<void> reserve_host();

@@ -58,10 +58,10 @@ Result<std::unique_ptr<WakeStage>> WakeStage::prepare(const std::vector<ShardCor
   std::unique_ptr<WakeStage> stage = std::move(*begun);
   const TimePoint begin = stage->clock_.now();
   stage->report_.steps.push_back({"plan", begin - stage->begin_, Bytes()});
-  STILLWAKE_TRY(stage->take_all());
+  STILLWAKE_TRY(stage->note_loss(stage->take_all()));
   const TimePoint created = stage->clock_.now();
   stage->report_.steps.push_back({"create", created - begin, Bytes()});
-  STILLWAKE_TRY(stage->map());
+  STILLWAKE_TRY(stage->note_loss(stage->map()));
   stage->report_.steps.push_back({"map", stage->clock_.now() - created, stage->report_.mapped});
   for (Part& part : stage->parts_) {
     part.core->set_state(ShardState::kStagedWake);
@@ -89,6 +89,15 @@ Result<void> WakeStage::hold(const std::vector<ShardCore*>& set) {
   }
   report_.shards_moved = parts_.size();
   return {};
+}
+
+Result<void> WakeStage::note_loss(Result<void> outcome) {
+  if (!outcome && outcome.error().code == ErrorCode::kLost) {
+    for (Part& part : parts_) {
+      part.core->ask_whether_lost();
+    }
+  }
+  return outcome;
 }
 
 void WakeStage::plan() {
@@ -306,13 +315,9 @@ Result<std::shared_ptr<Waking>> WakeStage::commit(const std::vector<Stream>& str
   std::vector<WakingShard> shards;
   auto jobs = start(shards);
   if (!jobs) {
-    if (jobs.error().code == ErrorCode::kLost) {
-      for (Part& part : parts_) {
-        part.core->set_state(ShardState::kLost);
-      }
-    }
+    auto failed = note_loss(failure(std::move(jobs).error()));
     abandon();
-    return failure(std::move(jobs).error());
+    return failure(std::move(failed).error());
   }
   report_.steps.push_back({"queue", clock_.now() - begin, Bytes()});
   report_.steps.push_back({"restore", Duration(), report_.copied});

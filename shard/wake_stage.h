@@ -42,6 +42,8 @@ public:
 private:
   WakeStage(const WakeOptions& options, Clock& clock);
   Result<void> hold(const std::vector<ShardCore*>& set);
+  /// As SleepStage's.
+  Result<void> note_loss(Result<void> outcome);
   void plan();
   Result<void> take_all();
   Result<void> take_once();
