@@ -8,6 +8,7 @@
 
 #include "allocator/transfer/transfer.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace stillwake {
@@ -26,6 +27,12 @@ public:
   const PageEntry& operator[](Pages page) const { return entries_[page.index()]; }
   Pages size() const { return Pages(entries_.size()); }
 
+  /// Pages that have a backing.
+  Pages kept() const {
+    return Pages(static_cast<std::uint64_t>(std::count_if(entries_.begin(), entries_.end(), [](const PageEntry& entry) {
+      return entry.encoding != PageEncoding::kNone;
+    })));
+  }
   void forget(PageRange range) {
     for (Pages page = range.first; page < range.end(); ++page) {
       entries_[page.index()] = PageEntry();

@@ -252,6 +252,15 @@ Result<bool> ShardCore::may_be_used_on(Stream stream) const {
   return false;
 }
 
+Result<void> ShardCore::check_kept() const {
+  if (const Pages kept = pages_.kept(); kept != kept_) {
+    return failure(ErrorCode::kCorrupted, "waking: the sleep of shard '" + name() + "' has kept " +
+                                              std::to_string(kept_.count()) + " pages, and " +
+                                              std::to_string(kept.count()) + " are there; it stays asleep");
+  }
+  return {};
+}
+
 void ShardCore::ask_whether_lost() {
   for (Device* device : devices_) {
     if (const auto memory = device->memory_info(); !memory && memory.error().code == ErrorCode::kLost) {

@@ -59,6 +59,9 @@ public:
   [[nodiscard]] Result<std::unique_ptr<PinningJob>> arrange_mirror(const std::vector<PageRange>& wanted);
   /// A verified wake is over: awake. Backing that the next sleep has no use for goes back to the system.
   void finish_wake(const std::vector<PageRange>& kept);
+  /// Counts the pages that a sleep has kept, at its end; a wake restores as many, or it is kCorrupted.
+  void note_kept() { kept_ = pages_.kept(); }
+  [[nodiscard]] Result<void> check_kept() const;
   /// Forgets the backing of pages that blocks were allocated in since the last sleep: of a trusted shard nobody would
   /// see that it is another block's.
   void forget_unsaved();
@@ -98,7 +101,7 @@ private:
   Result<void*> allocate_unusual(Result<void*> block, Stream stream);
   Result<void> pin_live_pages(const std::vector<BlockLiveRanges>& told);
   Result<Pages> page_of_sleeping(const void* pointer, Bytes size) const;
-  Result<void> check_kept(Pages page) const;
+  Result<void> check_page_kept(Pages page) const;
 
   Registry& registry_;
   const ShardOptions options_;
@@ -109,6 +112,7 @@ private:
   ExtentMap extents_;
   std::unique_ptr<Mirror> mirror_;
   PageTable pages_;
+  Pages kept_;                 ///< by the last sleep
   std::unique_ptr<Heap> heap_; // after extents_: it asks them for memory
 
   std::atomic<ShardState> state_{ShardState::kAwake};

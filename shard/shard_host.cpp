@@ -147,7 +147,7 @@ Result<Pages> ShardCore::page_of_sleeping(const void* pointer, Bytes size) const
   return pages_below(address - reservation_.base());
 }
 
-Result<void> ShardCore::check_kept(Pages page) const {
+Result<void> ShardCore::check_page_kept(Pages page) const {
   if (pages_[page].encoding == PageEncoding::kRaw) {
     return {};
   }
@@ -160,7 +160,7 @@ Result<void> ShardCore::check_kept(Pages page) const {
 Result<std::byte*> ShardCore::host_address(const void* pointer) const {
   auto page = page_of_sleeping(pointer, Bytes(1));
   STILLWAKE_TRY(page);
-  STILLWAKE_TRY(check_kept(*page));
+  STILLWAKE_TRY(check_page_kept(*page));
   return mirror_->at(Pages(0)) + (DeviceAddress(pointer) - reservation_.base()).size();
 }
 
@@ -172,7 +172,7 @@ Result<void> ShardCore::mark_host_dirty(const void* pointer, Bytes size) {
   STILLWAKE_TRY(first);
   const Pages end = pages_holding(DeviceAddress(pointer) - reservation_.base() + size);
   for (Pages page = *first; page < end; ++page) {
-    STILLWAKE_TRY(check_kept(page));
+    STILLWAKE_TRY(check_page_kept(page));
   }
   const RankedLock lock(mutex_); // of threads that each write a part of one page
   for (Pages page = *first; page < end; ++page) {

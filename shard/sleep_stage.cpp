@@ -153,7 +153,7 @@ Result<void> SleepStage::reserve_host() {
     }
     STILLWAKE_TRY(job);
     part.pinning = std::move(*job);
-    add_to_plan(plans_, *part.core, part.live.pieces, part.pinning.get());
+    add_to_plan(plans_, *part.core, part.live.pieces, part.pinning->pins_anything() ? part.pinning.get() : nullptr);
   }
   note_step("reserve host", begin);
   return {};
@@ -277,6 +277,7 @@ void SleepStage::conclude() {
   for (Part& part : parts_) {
     part.core->set_state(ShardState::kAsleep);
     part.core->count_sleep();
+    part.core->note_kept();
     report_.host_pinned += part.core->mirror().pinned();
   }
   held_.release_all();

@@ -83,6 +83,7 @@ Result<void> WakeStage::hold(const std::vector<ShardCore*>& set) {
     if (state != ShardState::kAsleep) {
       return failure(state_error(*core, state, "waking"));
     }
+    STILLWAKE_TRY(core->check_kept());
     Part part;
     part.core = core;
     parts_.push_back(std::move(part));
