@@ -129,7 +129,11 @@ TEST_F(BadInput, PointersThatAreNoBlocksAreNotFreed) {
 TEST_F(BadInput, SetsThatCannotBeAreRefused) {
   Shard shard = make_shard();
   allocate(shard, kMiB);
-  auto second = Driver::open({.kind = DriverKind::kEmulated, .emulated_memory = kMiB * 16, .faults = ""});
+  DriverOptions settings;
+  settings.kind = DriverKind::kEmulated;
+  settings.emulated_memory = kMiB * 16;
+  settings.faults = "";
+  auto second = Driver::open(settings);
   ASSERT_OK(second);
   ShardOptions options;
   options.name = "of another driver";
