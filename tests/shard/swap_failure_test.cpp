@@ -18,7 +18,7 @@ protected:
 
 TEST_F(SwapFailure, AFailureOfAnyCallAtManyPlacesPutsEverythingBack) {
   ASSERT_OK(set_pinning_threads(*driver_, 1));
-  set_up({kMiB * 90, kMiB * 60, kMiB * 4}, {kMiB * 70, kMiB * 4, kMiB * 80}); // two batches
+  set_up({kMiB * 90, kMiB * 44, kMiB * 4}, {kMiB * 20, kMiB * 4, kMiB * 30}); // two batches go out
   expect_that_it_works_after_all();
   const CallId kCalls[] = {
       CallId::cuMemCreate,   CallId::cuMemMap,          CallId::cuMemSetAccess,      CallId::cuMemUnmap,
@@ -26,7 +26,7 @@ TEST_F(SwapFailure, AFailureOfAnyCallAtManyPlacesPutsEverythingBack) {
       CallId::cuEventRecord, CallId::cuLaunchKernel,    CallId::cuStreamSynchronize, CallId::cuEventSynchronize};
   int places = 0;
   for (CallId call : kCalls) {
-    for (std::uint64_t nth = 1;; nth += nth < 4 ? 1 : nth / 2) {
+    for (std::uint64_t nth = 1;; nth += nth < 3 ? 1 : nth) {
       out_.blocks[0].seed = ++seeds_; // so that a stale backing shows
       fill(out_.blocks[0].at, seeds_, out_.blocks[0].size);
       fail(call, nth);
