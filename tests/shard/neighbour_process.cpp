@@ -94,7 +94,8 @@ bool begin_to_wake(Engine& engine, bool only_stage) {
     return staged && (engine.staged.emplace(std::move(*staged)), true);
   }
   auto ticket = wake({&*engine.shard}, std::vector<Stream>{nullptr});
-  return ticket && (engine.ticket.emplace(std::move(*ticket)), !engine.ticket->is_done());
+  return ticket && (engine.ticket.emplace(std::move(*ticket)),
+                    engine.driver->emulation() == nullptr || !engine.ticket->is_done());
 }
 
 // Ends in the middle of a wake: with objects that are destroyed before, after or never while the process exits.
