@@ -27,11 +27,11 @@ public:
   const PageEntry& operator[](Pages page) const { return entries_[page.index()]; }
   Pages size() const { return Pages(entries_.size()); }
 
-  /// Pages that have a backing.
-  Pages kept() const {
-    return Pages(static_cast<std::uint64_t>(std::count_if(entries_.begin(), entries_.end(), [](const PageEntry& entry) {
-      return entry.encoding != PageEncoding::kNone;
-    })));
+  /// Pages before `end` that have a backing.
+  Pages kept(Pages end) const {
+    const auto stop = entries_.begin() + static_cast<std::ptrdiff_t>(end.count());
+    return Pages(static_cast<std::uint64_t>(std::count_if(
+        entries_.begin(), stop, [](const PageEntry& entry) { return entry.encoding != PageEncoding::kNone; })));
   }
   void forget(PageRange range) {
     for (Pages page = range.first; page < range.end(); ++page) {

@@ -253,7 +253,7 @@ Result<bool> ShardCore::may_be_used_on(Stream stream) const {
 }
 
 Result<void> ShardCore::check_kept() const {
-  if (const Pages kept = pages_.kept(); kept != kept_) {
+  if (const Pages kept = pages_.kept(kept_end_); kept != kept_) {
     return failure(ErrorCode::kCorrupted, "waking: the sleep of shard '" + name() + "' has kept " +
                                               std::to_string(kept_.count()) + " pages, and " +
                                               std::to_string(kept.count()) + " are there; it stays asleep");

@@ -60,7 +60,11 @@ public:
   /// A verified wake is over: awake. Backing that the next sleep has no use for goes back to the system.
   void finish_wake(const std::vector<PageRange>& kept);
   /// Counts the pages that a sleep has kept, at its end; a wake restores as many, or it is kCorrupted.
-  void note_kept() { kept_ = pages_.kept(); }
+  /// All of them lie before `end`.
+  void note_kept(Pages end) {
+    kept_end_ = end;
+    kept_ = pages_.kept(end);
+  }
   [[nodiscard]] Result<void> check_kept() const;
   /// Forgets the backing of pages that blocks were allocated in since the last sleep: of a trusted shard nobody would
   /// see that it is another block's.
@@ -112,7 +116,8 @@ private:
   ExtentMap extents_;
   std::unique_ptr<Mirror> mirror_;
   PageTable pages_;
-  Pages kept_;                 ///< by the last sleep
+  Pages kept_; ///< by the last sleep, all before kept_end_
+  Pages kept_end_;
   std::unique_ptr<Heap> heap_; // after extents_: it asks them for memory
 
   std::atomic<ShardState> state_{ShardState::kAwake};

@@ -277,7 +277,7 @@ void SleepStage::conclude() {
   for (Part& part : parts_) {
     part.core->set_state(ShardState::kAsleep);
     part.core->count_sleep();
-    part.core->note_kept();
+    part.core->note_kept(part.live.runs.empty() ? Pages(0) : part.live.runs.back().end());
     report_.host_pinned += part.core->mirror().pinned();
   }
   held_.release_all();
