@@ -178,19 +178,25 @@ Result<void*> ShardCore::allocate(Bytes size, Stream stream, BlockKind kind) {
 }
 
 Result<void*> ShardCore::allocate_unusual(Result<void*> block, Stream stream) {
+  Result<void> usable;
+  if (block && state_ == ShardState::kWaking) {
+    // The block may lie in a page that is still on its way in: its stream waits for all of the shard. A stream that is
+    // being captured is refused here, before the wake is asked how far it is: the question would spoil the capture.
+    if (auto waking = this->waking()) {
+      usable = waking->wait_shard(*this, stream);
+    }
+  }
+  if (!usable) {
+    STILLWAKE_CHECK(heap_->free(*block, stream).has_value());
+    return failure(std::move(usable).error());
+  }
   const ShardState now = state();
   if (!block) {
     return block.error().code == ErrorCode::kBusy && now != ShardState::kAwake
                ? Result<void*>(failure(state_error(*this, now, "allocating")))
                : block;
   }
-  Result<void> usable;
-  if (now == ShardState::kWaking) {
-    // The block may lie in a page that is still on its way in: its stream waits for all of the shard.
-    if (auto waking = this->waking()) {
-      usable = waking->wait_shard(*this, stream);
-    }
-  } else if (now == ShardState::kCorrupted || now == ShardState::kLost) {
+  if (now == ShardState::kCorrupted || now == ShardState::kLost) {
     usable = failure(state_error(*this, now, "allocating"));
   }
   if (!usable) {

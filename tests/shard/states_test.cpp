@@ -192,7 +192,7 @@ TEST_F(States, Waking) {
   OwnedStream capturing = make_stream();
   {
     ContextScope scope(device());
-    ASSERT_EQ(table().cuStreamBeginCapture(capturing.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    ASSERT_EQ(table().cuStreamBeginCapture(capturing.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   }
   EXPECT_EQ(answer(shard_->allocate(kKiB, capturing.get())), ErrorCode::kBusy);
   {
