@@ -17,7 +17,7 @@ enum class LockRank {
   kFreeQueue = 60,    ///< Frees that wait.
   kTransfer = 65,     ///< One save, or one restore being queued, of an engine.
   kTransferPool = 66, ///< Events and digest buffers kept for reuse.
-  kPinning = 68,      ///< Who asks the driver to pin: one at a time.
+  kSave = 67,         ///< What a save has queued, told by several threads.
   kHost = 70,         ///< Pieces of a mirror, budget.
   kDriver = 80,       ///< Devices, counters, faults.
   kLog = 90,          ///< The log hook.

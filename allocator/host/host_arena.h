@@ -4,7 +4,6 @@
 #pragma once
 
 #include "allocator/host/host_budget.h"
-#include "allocator/host/pinning_turns.h"
 
 #include <memory>
 #include <optional>
@@ -36,7 +35,6 @@ public:
 private:
   friend class MirrorPinningJob;
   HostBudget budget_;
-  PinningTurns turns_;
   std::unique_ptr<PinningWorkers> workers_;
 };
 

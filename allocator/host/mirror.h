@@ -16,6 +16,16 @@
 namespace stillwake {
 
 class HostArena;
+class PinningJob;
+
+/// Who wants to know at once. The driver lets the calls that pin go before a copy that wants to start, and a pin takes
+/// several times as long while a copy runs; so a copy is queued by the thread that has just pinned its piece, and many
+/// threads pin (measured on an H200: docs/design/host-arena.md).
+class PinnedSink {
+public:
+  virtual ~PinnedSink() = default;
+  virtual void pinned(PinningJob& job, PageRange piece) = 0;
+};
 
 /// Pieces that are being pinned. `wait_for` may be called while other pieces are still under way: that is the pipeline
 /// of a first sleep. Destroying it waits for all of them, as `finish` does; it goes before its mirror.
@@ -30,10 +40,11 @@ public:
   /// it held before, less what `arrange` gave up and less the pieces that had to grow or to shrink. Asked again, it
   /// answers the same.
   [[nodiscard]] virtual Result<void> finish() = 0;
-  /// Between the two the caller queues work on the device: no pin begins, so his calls do not stand in line behind
-  /// pins. He ends it before he waits for a piece.
-  virtual void begin_copy() {}
-  virtual void end_copy() {}
+  /// From now on tells `sink` of every piece as soon as it is pinned, and at once of those that are: before wait_for
+  /// answers for that piece, on the thread that pinned it. Null ends it, and waits until nobody is inside.
+  virtual void tell(PinnedSink* /*sink*/) {}
+  /// Whether there was anything to pin.
+  virtual bool pins_anything() const { return true; }
 };
 
 class Mirror {

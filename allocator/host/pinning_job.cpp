@@ -61,10 +61,11 @@ bool MirrorPinningJob::step() {
     if (!error_) {
       const PageRange range = piece.range;
       lock.unlock();
-      mirror_.arena_.turns_.begin_pin();
       const Result<void> pinned = mirror_.pin(range);
-      mirror_.arena_.turns_.end_pin();
       lock.lock();
+      if (pinned && sink_ != nullptr) {
+        call_sink(range, lock);
+      }
       state = pinned ? State::kPinned : State::kAbandoned;
       if (!pinned && !error_) {
         error_ = pinned.error();
@@ -120,8 +121,30 @@ Result<void> MirrorPinningJob::wait_for(Pages page) {
   return failure(*error_);
 }
 
-void MirrorPinningJob::begin_copy() { mirror_.arena_.turns_.begin_copy(); }
-void MirrorPinningJob::end_copy() { mirror_.arena_.turns_.end_copy(); }
+void MirrorPinningJob::call_sink(PageRange piece, RankedLock& lock) {
+  PinnedSink* sink = sink_;
+  ++in_sink_;
+  lock.unlock();
+  sink->pinned(*this, piece);
+  lock.lock();
+  --in_sink_;
+  changed_.notify_all();
+}
+
+void MirrorPinningJob::tell(PinnedSink* sink) {
+  RankedLock lock(mutex_);
+  sink_ = sink;
+  if (sink == nullptr) {
+    changed_.wait(lock, [this] { return in_sink_ == 0; });
+    return;
+  }
+  // A piece that becomes pinned from here on is told by its thread; pieces are never added.
+  for (std::size_t at = 0; at < pieces_.size(); ++at) {
+    if (pieces_[at].state == State::kPinned) {
+      call_sink(pieces_[at].range, lock);
+    }
+  }
+}
 
 Result<void> MirrorPinningJob::finish() {
   if (getpid() != process_) {

@@ -22,8 +22,8 @@ public:
 
   Result<void> wait_for(Pages page) override;
   Result<void> finish() override;
-  void begin_copy() override;
-  void end_copy() override;
+  void tell(PinnedSink* sink) override;
+  bool pins_anything() const override { return !units_.empty(); }
 
 private:
   enum class State { kWaiting, kPinned, kAbandoned };
@@ -38,6 +38,7 @@ private:
   };
 
   bool step() override;
+  void call_sink(PageRange piece, RankedLock& lock);
   Result<void> populate(PageRange part);
   /// Does units, or waits while others do them, until `done`, which is asked under the lock.
   template <class Done> void work_until(Done done);
@@ -53,6 +54,8 @@ private:
   std::size_t next_unit_ = 0;
   std::size_t units_done_ = 0;
   std::optional<Error> error_;
+  PinnedSink* sink_ = nullptr;
+  int in_sink_ = 0;
   bool finished_ = false;    // the transition's thread only
   bool has_threads_ = false; // const once made
 };

@@ -23,7 +23,7 @@ struct SaveTask {
   std::byte* host = nullptr;       ///< its place in the mirror, 2 MiB
   Pages page;                      ///< its index in the reservation
   std::uint32_t piece = 0;         ///< pages of one pinned piece carry one number: no copy spans two
-  PinningJob* pinning = nullptr;   ///< waited for before the first copy to the page; null: pinned already
+  PinningJob* pinning = nullptr;   ///< pins it now: the copy follows the pin; null: pinned already
   std::optional<PageDigest> known; ///< digest of a backing that is still valid, as last verified or saved
   PageEncoding known_encoding = PageEncoding::kNone;
   bool may_elide_zero = true; ///< false: zeros are copied too (the host copy must be readable as it is)

@@ -4,6 +4,7 @@
 #include "allocator/transfer/nvtx_range.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace stillwake {
 
@@ -75,9 +76,6 @@ void Save::find_due() {
 Result<void> Save::run_to_the_end() {
   STILLWAKE_ENTER(device_);
   Clock& clock = *device_.table().clock;
-  CopyTurn turn(tasks_);
-  turn_ = &turn;
-  Cleanup over([this] { turn_ = nullptr; });
   if (!hasher_.has_kernels()) {
     for (const std::size_t index : due_) {
       decide(tasks_[index], nullptr);
@@ -92,7 +90,7 @@ Result<void> Save::run_to_the_end() {
       STILLWAKE_TRY(queue_copies(batches_[number]));
     }
   }
-  turn.end();
+  STILLWAKE_TRY(copy_behind_pins());
   STILLWAKE_TRY(
       STILLWAKE_CALL(device_.table(), "waiting for the last copy out", cuStreamSynchronize, lanes_.out.get()));
   if (report_.copies != 0) {
@@ -154,7 +152,13 @@ void Save::decide(SaveTask& task, const PageDigest* digest) {
 
 Result<void> Save::queue_copies(const Batch& batch) {
   const NvtxRange nvtx("stillwake: copy out");
-  PageRanges ranges([this](const TransferRange& range) { return queue_copy(range); });
+  PageRanges ranges([this](const TransferRange& range) -> Result<void> {
+    if (tasks_[range.first_task].pinning == nullptr) {
+      return queue_copy(range);
+    }
+    waiting_.push_back({range}); // once all is decided: the thread that pins the piece queues it
+    return {};
+  });
   for (std::size_t i = batch.first; i < batch.first + batch.count; ++i) {
     SaveTask& task = tasks_[due_[i]];
     if (task.copied) {
@@ -166,24 +170,72 @@ Result<void> Save::queue_copies(const Batch& batch) {
 }
 
 Result<void> Save::queue_copy(const TransferRange& range) {
-  const SaveTask& task = tasks_[range.first_task];
-  const bool waited = pinned_ != nullptr && pinned_->pinning == task.pinning && pinned_->piece == task.piece;
-  if (task.pinning != nullptr && !waited) {
-    turn_->end();
-    const Result<void> pinned = task.pinning->wait_for(task.page);
-    turn_->begin();
-    STILLWAKE_TRY(pinned);
-    pinned_ = &task;
+  {
+    RankedLock lock(mutex_);
+    if (report_.copies == 0) {
+      first_copy_ = device_.table().clock->now();
+    }
+    ++report_.copies;
+    report_.copied += range.bytes();
+    report_.pages_copied += range.pages;
   }
-  if (report_.copies == 0) {
-    first_copy_ = device_.table().clock->now();
+  return STILLWAKE_CALL(device_.table(), "copying pages out", cuMemcpyDtoHAsync, range.host, range.device.value(),
+                        range.bytes().size(), lanes_.out.get());
+}
+
+Result<void> Save::copy_behind_pins() {
+  std::vector<PinningJob*> jobs;
+  for (const Waiting& waiting : waiting_) {
+    PinningJob* job = tasks_[waiting.range.first_task].pinning;
+    if (std::find(jobs.begin(), jobs.end(), job) == jobs.end()) {
+      jobs.push_back(job);
+    }
   }
-  STILLWAKE_TRY(STILLWAKE_CALL(device_.table(), "copying pages out", cuMemcpyDtoHAsync, range.host,
-                               range.device.value(), range.bytes().size(), lanes_.out.get()));
-  ++report_.copies;
-  report_.copied += range.bytes();
-  report_.pages_copied += range.pages;
-  return {};
+  Cleanup quiet([&] {
+    for (PinningJob* job : jobs) {
+      job->tell(nullptr);
+    }
+  });
+  for (PinningJob* job : jobs) {
+    job->tell(this);
+  }
+  const SaveTask* last = nullptr; // of the piece waited for last
+  for (std::size_t at = 0; at < waiting_.size(); ++at) {
+    const SaveTask& task = tasks_[waiting_[at].range.first_task];
+    if (last == nullptr || last->pinning != task.pinning || last->piece != task.piece) {
+      STILLWAKE_TRY(task.pinning->wait_for(task.page));
+      last = &task;
+    }
+    STILLWAKE_TRY(queue_once(at));
+  }
+  RankedLock lock(mutex_);
+  return sink_error_ ? Result<void>(failure(*sink_error_)) : Result<void>();
+}
+
+void Save::pinned(PinningJob& job, PageRange piece) {
+  const auto queued = [&]() -> Result<void> {
+    STILLWAKE_ENTER(device_);
+    for (std::size_t at = 0; at < waiting_.size(); ++at) {
+      const SaveTask& task = tasks_[waiting_[at].range.first_task];
+      if (task.pinning == &job && piece.contains(task.page)) {
+        STILLWAKE_TRY(queue_once(at));
+      }
+    }
+    return {};
+  }();
+  if (!queued) {
+    RankedLock lock(mutex_);
+    sink_error_ = queued.error();
+  }
+}
+
+Result<void> Save::queue_once(std::size_t at) {
+  RankedLock lock(mutex_);
+  if (std::exchange(waiting_[at].queued, true)) {
+    return {};
+  }
+  lock.unlock();
+  return queue_copy(waiting_[at].range);
 }
 
 } // namespace stillwake

@@ -4,13 +4,13 @@
 #pragma once
 
 #include "allocator/host/host.h"
-#include "allocator/transfer/copy_turn.h"
 #include "allocator/transfer/page_hasher.h"
 #include "allocator/transfer/page_ranges.h"
 #include "allocator/transfer/transfer_engine.h"
 #include "allocator/transfer/transfer_lanes.h"
 
 #include <array>
+#include <optional>
 #include <vector>
 
 namespace stillwake {
@@ -29,7 +29,7 @@ struct SaveScratch {
   PageDigest* digests(std::size_t which) const { return reinterpret_cast<PageDigest*>(batch[which].digests.data()); }
 };
 
-class Save {
+class Save final : private PinnedSink {
 public:
   Save(Device& device, PageHasher& hasher, TransferLanes& lanes, SaveScratch& scratch, std::span<SaveTask> tasks);
 
@@ -49,6 +49,9 @@ private:
   void decide(SaveTask& task, const PageDigest* digest);
   [[nodiscard]] Result<void> queue_copies(const Batch& batch);
   [[nodiscard]] Result<void> queue_copy(const TransferRange& range);
+  [[nodiscard]] Result<void> copy_behind_pins();
+  void pinned(PinningJob& job, PageRange piece) override;
+  [[nodiscard]] Result<void> queue_once(std::size_t waiting);
 
   Device& device_;
   PageHasher& hasher_;
@@ -58,8 +61,16 @@ private:
   std::vector<std::size_t> due_;         // indices of tasks that are not taken on trust
   std::vector<DeviceAddress> addresses_; // of the due tasks
   std::vector<Batch> batches_;           // launched so far
-  CopyTurn* turn_ = nullptr;             // while it runs
-  const SaveTask* pinned_ = nullptr;     // a task of the piece waited for last
+
+  /// A range whose piece may still be on its way.
+  struct Waiting {
+    TransferRange range;
+    bool queued = false;
+  };
+  std::vector<Waiting> waiting_; // made before the pinning threads are told of it
+  RankedMutex mutex_{LockRank::kSave};
+  // What follows, and each `queued`, is guarded by mutex_: pinning threads queue copies, too.
+  std::optional<Error> sink_error_;
   TimePoint first_launch_;
   TimePoint first_copy_;
   SaveReport report_;
