@@ -75,6 +75,18 @@ double BenchDevice::bus(Bytes size, bool to_host) {
   return best;
 }
 
+void BenchDevice::neighbour_works(Duration duration) {
+  const ContextScope scope(device_);
+  const auto end = std::chrono::steady_clock::now() + duration;
+  while (std::chrono::steady_clock::now() < end) {
+    for (int i = 0; i < 16; ++i) {
+      must(STILLWAKE_CALL(device_.table(), "filling", cuMemsetD8Async, addresses_.base().value(),
+                          static_cast<unsigned char>(i), kBusCopy.size(), stream()));
+    }
+    must(stream_.synchronize());
+  }
+}
+
 std::vector<void*> BenchDevice::allocate(Shard& shard, Bytes size, std::size_t count) {
   std::vector<void*> blocks;
   for (std::size_t i = 0; i < count; ++i) {
