@@ -52,13 +52,15 @@ TEST_F(Tickets, ANamedStreamWaitsByItselfAndAnotherThroughTheTicket) {
   fill(block, 1, kSize);
   Reader first(*this, device(), kSize), second(*this, device(), kSize), third(*this, device(), kSize);
   ASSERT_OK(sleep({&shard}));
-  slow_bus(kMiB * 32); // a quarter of a second
+  if (emulated()) {
+    emulation().set_stream_delay(std::chrono::milliseconds(200));
+  }
   auto ticket = wake({&shard}, {named.get()});
   ASSERT_OK(ticket);
   if (emulated()) {
     EXPECT_EQ(shard.state(), ShardState::kWaking);
     EXPECT_FALSE(ticket->is_done());
-    slow_bus(Bytes(0));
+    emulation().set_stream_delay(Duration(0)); // of what is queued from here on
     third.queue(block, careless.get());
     EXPECT_FALSE(third.holds(1, careless.get())) << "a missing wait does not show: this test proves nothing";
   }
