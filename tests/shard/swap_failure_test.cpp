@@ -7,12 +7,12 @@ namespace {
 
 class SwapFailure : public SwapTest {
 protected:
-  /// Fails the first, second, fourth, ... of each call while a swap makes them; how many places that were.
+  /// Fails the first, second, fourth, seventh, ... of each call while a swap makes them; how many places that were.
   int fail_at_many_places(const std::vector<CallId>& calls) {
     int places = 0;
     for (CallId call : calls) {
       bool injected = true;
-      for (std::uint64_t nth = 1; injected; nth *= 2) {
+      for (std::uint64_t nth = 1; injected; nth += 1 + nth / 2) {
         SCOPED_TRACE(std::string(to_string(call)) + " " + std::to_string(nth));
         out_.blocks[0].seed = ++seeds_; // so that a stale backing shows
         fill(out_.blocks[0].at, seeds_, out_.blocks[0].size);
@@ -53,7 +53,7 @@ TEST_F(SwapFailure, AFailureOfAnyCallAtManyPlacesPutsEverythingBack) {
        CallId::cuMemcpyDtoHAsync, CallId::cuMemcpyHtoDAsync, CallId::cuStreamWaitEvent, CallId::cuEventRecord,
        CallId::cuLaunchKernel, CallId::cuStreamSynchronize, CallId::cuEventSynchronize});
   RecordProperty("places", places);
-  EXPECT_GT(places, 20);
+  EXPECT_GE(places, 15);
   expect_that_it_works_after_all();
 }
 
