@@ -153,13 +153,15 @@ class Names(Sample):
         self.write({"docs/concepts.md": text})
 
     def test_good_names(self):
-        self.write({"meson_options.txt": "option('nccl', type: 'feature')\n", "dev": "STILLWAKE_DRIVER\n"})
-        self.document("`stillwake::Bytes` in `allocator/base/units.h`, `units.h`, `shard/group.*`, `STILLWAKE_DRIVER`,"
+        self.write({"meson_options.txt": "option('nccl', type: 'feature')\n", "dev": "STILLWAKE_DRIVER\n",
+                    "shard/meson.build": "executable('program')\n"})
+        self.document("`shard/program`, `stillwake::Bytes` in `allocator/base/units.h`, `units.h`, `shard/group.*`, `STILLWAKE_DRIVER`,"
                       " `./dev test`, `-Dnccl=disabled`, `std::vector`, `cuda.h`, `/dev/shm`, [up](concepts.md)\n")
         self.expect(names_lint)
 
     def test_bad_names(self):
-        for text, part in (("`shard/gone.h`", "shard/gone.h"), ("`gone.cpp`", "gone.cpp"), ("`./gone`", "gone"),
+        for text, part in (("`shard/gone.h`", "shard/gone.h"), ("`shard/gone_program`", "shard/gone_program"),
+                           ("`gone.cpp`", "gone.cpp"), ("`./gone`", "gone"),
                            ("`stillwake::Pages`", "stillwake::Pages"), ("`STILLWAKE_GONE`", "STILLWAKE_GONE"),
                            ("`stillwake_gone()`", "stillwake_gone"), ("[x](gone.md)", "gone.md"),
                            ("`Bytes::gone`", "Bytes::gone"), ("`-Dgone=enabled`", "gone"), ("`kGone`", "kGone"),

@@ -58,7 +58,10 @@ def _missing_path(known, text):
     looks_like_ours = (known.root / first).is_dir() or text.startswith("./") or re.search(rf"\.{SUFFIXES}$", word)
     if not looks_like_ours or MADE.match(word) or not word or word.split("/")[-1] in FOREIGN_FILES:
         return None
-    return None if any(known.root.glob(word)) else word
+    # A program is named by the folder that builds it.
+    recipe = known.root / word.rpartition("/")[0] / "meson.build"
+    built = recipe.exists() and f"'{word.split('/')[-1]}'" in tree.read(recipe)
+    return None if built or any(known.root.glob(word)) else word
 
 
 def faults_of(root, known, document):
