@@ -170,9 +170,14 @@ Result<void> WakeStage::take_once() {
   return {};
 }
 
-bool WakeStage::ask_owners(const std::vector<ShardCore*>& set) {
+bool WakeStage::ask_owners(const Registry& registry) {
   bool gave_up = false;
-  for (ShardCore* core : set) {
+  for (ShardCore* core : registry.shards()) {
+    // An owner may give memory up by destroying shards: those are not there to be asked any more.
+    const std::vector<ShardCore*> living = registry.shards();
+    if (std::find(living.begin(), living.end(), core) == living.end()) {
+      continue;
+    }
     if (ShardOwner* owner = core->options().owner) {
       gave_up = owner->memory_is_short(core->options().device, Bytes(missing_on(core->device()))) || gave_up;
     }
@@ -191,7 +196,7 @@ Result<void> WakeStage::take_all() {
     if (!asked && !parts_.empty()) {
       // Every owner on the driver may hold a cache, the awake ones above all.
       asked = true;
-      if (ask_owners(parts_.front().core->registry().shards())) {
+      if (ask_owners(parts_.front().core->registry())) {
         continue;
       }
     }

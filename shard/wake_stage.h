@@ -47,7 +47,7 @@ private:
   void plan();
   Result<void> take_all();
   Result<void> take_once();
-  bool ask_owners(const std::vector<ShardCore*>& set);
+  bool ask_owners(const Registry& registry);
   Pages missing_on(const Device& device) const;
   Result<void> map();
   Result<void> check_streams(const std::vector<Stream>& streams) const;
