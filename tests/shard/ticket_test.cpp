@@ -61,8 +61,10 @@ TEST_F(Tickets, ANamedStreamWaitsByItselfAndAnotherThroughTheTicket) {
     EXPECT_EQ(shard.state(), ShardState::kWaking);
     EXPECT_FALSE(ticket->is_done());
     emulation().set_stream_delay(Duration(0)); // of what is queued from here on
+#ifndef __SANITIZE_THREAD__                    // which would be right to complain
     third.queue(block, careless.get());
     EXPECT_FALSE(third.holds(1, careless.get())) << "a missing wait does not show: this test proves nothing";
+#endif
   }
   first.queue(block, named.get());
   ASSERT_OK(ticket->wait(other.get(), block, kSize));
