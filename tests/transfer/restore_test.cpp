@@ -149,9 +149,15 @@ TEST_F(RestoreTest, EventsAndBuffersAreReused) {
   write_all(region, {1, 2, 3, 4, 5, 6});
   std::vector<SaveTask> saved = save_tasks(region, host, 6);
   ASSERT_TRUE(engine_->save(saved));
+  // Two jobs under way at once never restore the same pages.
+  const DeviceRegion other_region = make_device_region(6);
+  const HostRegion other_host(*device_, 6, 6);
+  write_all(other_region, {7, 8, 9, 10, 11, 12});
+  std::vector<SaveTask> other_saved = save_tasks(other_region, other_host, 6);
+  ASSERT_TRUE(engine_->save(other_saved));
   {
     const std::unique_ptr<RestoreJob> first = restore(restore_tasks(saved), kPageBytes);
-    const std::unique_ptr<RestoreJob> second = restore(restore_tasks(saved), kPageBytes);
+    const std::unique_ptr<RestoreJob> second = restore(restore_tasks(other_saved), kPageBytes);
     EXPECT_TRUE(wrong_pages(*second).empty()); // in any order
     EXPECT_TRUE(wrong_pages(*first).empty());
   }
@@ -159,7 +165,7 @@ TEST_F(RestoreTest, EventsAndBuffersAreReused) {
   const std::uint64_t pinned = calls(CallId::cuMemHostRegister);
   {
     const std::unique_ptr<RestoreJob> first = restore(restore_tasks(saved), kPageBytes);
-    const std::unique_ptr<RestoreJob> second = restore(restore_tasks(saved), kPageBytes);
+    const std::unique_ptr<RestoreJob> second = restore(restore_tasks(other_saved), kPageBytes);
   } // not finished: destroying waits
   EXPECT_EQ(calls(CallId::cuEventCreate), events);
   EXPECT_EQ(calls(CallId::cuMemHostRegister), pinned);
