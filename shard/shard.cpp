@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/shard.h"
 
+#include "shard/reach.h"
 #include "shard/shard_core.h"
 
 namespace stillwake {
@@ -28,22 +29,47 @@ Result<Shard> Shard::create(Driver& driver, ShardOptions options) {
 Shard::Shard(std::unique_ptr<ShardCore> core) : core_(std::move(core)) {}
 Shard::Shard(Shard&&) noexcept = default;
 Shard& Shard::operator=(Shard&&) noexcept = default;
-Shard::~Shard() = default;
+Shard::~Shard() {
+  if (driver_is_out_of_reach()) {
+    (void)core_.release(); // leaked on purpose, locks and threads with it: in a child they are as the fork found them
+  }
+}
 
-Result<void*> Shard::allocate(Bytes size, Stream stream, BlockKind kind) { return core_->allocate(size, stream, kind); }
-Result<void> Shard::free(void* pointer) { return core_->free(pointer, std::nullopt); }
-Result<void> Shard::free(void* pointer, Stream stream) { return core_->free(pointer, stream); }
+Result<void*> Shard::allocate(Bytes size, Stream stream, BlockKind kind) {
+  STILLWAKE_TRY(in_reach());
+  return core_->allocate(size, stream, kind);
+}
+Result<void> Shard::free(void* pointer) {
+  STILLWAKE_TRY(in_reach());
+  return core_->free(pointer, std::nullopt);
+}
+Result<void> Shard::free(void* pointer, Stream stream) {
+  STILLWAKE_TRY(in_reach());
+  return core_->free(pointer, stream);
+}
 
 const std::string& Shard::name() const { return core_->name(); }
 DeviceIndex Shard::device() const { return core_->device().index(); }
 Policy Shard::policy() const { return core_->options().policy; }
-ShardState Shard::state() const { return core_->state(); }
-ShardStats Shard::stats() const { return core_->stats(); }
+ShardState Shard::state() const { return in_reach() ? core_->state() : ShardState::kLost; }
+ShardStats Shard::stats() const { return in_reach() ? core_->stats() : ShardStats(); }
 bool Shard::contains(const void* pointer) const { return core_->reservation().contains(DeviceAddress(pointer)); }
 
-Result<void> Shard::prepare(Prepare how) { return core_->prepare(how); }
-Result<Bytes> Shard::trim() { return core_->trim(); }
-Result<std::byte*> Shard::host_address(const void* pointer) const { return core_->host_address(pointer); }
-Result<void> Shard::mark_host_dirty(const void* pointer, Bytes size) { return core_->mark_host_dirty(pointer, size); }
+Result<void> Shard::prepare(Prepare how) {
+  STILLWAKE_TRY(in_reach());
+  return core_->prepare(how);
+}
+Result<Bytes> Shard::trim() {
+  STILLWAKE_TRY(in_reach());
+  return core_->trim();
+}
+Result<std::byte*> Shard::host_address(const void* pointer) const {
+  STILLWAKE_TRY(in_reach());
+  return core_->host_address(pointer);
+}
+Result<void> Shard::mark_host_dirty(const void* pointer, Bytes size) {
+  STILLWAKE_TRY(in_reach());
+  return core_->mark_host_dirty(pointer, size);
+}
 
 } // namespace stillwake

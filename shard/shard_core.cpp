@@ -9,6 +9,8 @@
 namespace stillwake {
 namespace {
 
+constexpr std::size_t kLongestName = 256;
+
 // The mirror may keep so many pages more than are live before it is cut to size.
 constexpr Pages kMirrorSlack{1};
 
@@ -17,7 +19,7 @@ constexpr Bytes kMostAddresses = kGiB * 2048 - kPageBytes;
 
 Result<Bytes> reservation_size(const ShardOptions& options, const Device& device) {
   if (!options.addresses) {
-    return round_up(device.total_memory(), kPageBytes);
+    return std::min(round_up(device.total_memory(), kPageBytes), kMostAddresses);
   }
   if (*options.addresses < kPageBytes || *options.addresses > kMostAddresses) {
     return failure(ErrorCode::kInvalidArgument, "shard '" + options.name + "' asks for " +
@@ -26,6 +28,31 @@ Result<Bytes> reservation_size(const ShardOptions& options, const Device& device
                                                     " to " + std::to_string(kMostAddresses.count()) + " are possible");
   }
   return round_up(*options.addresses, kPageBytes);
+}
+
+Result<void> check_name(const std::string& name) {
+  const bool printable = std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (name.empty() || name.size() > kLongestName || !printable) {
+    return failure(ErrorCode::kInvalidArgument, "a shard's name has " + std::to_string(name.size()) + " bytes" +
+                                                    (printable ? "" : " and control characters among them") +
+                                                    "; it stands in messages and " + "reports, so 1 to " +
+                                                    std::to_string(kLongestName) + " printable ones are possible");
+  }
+  return {};
+}
+
+Result<void> check_choices(const ShardOptions& options) {
+  const std::pair<const char*, bool> choices[] = {
+      {"policy", options.policy <= Policy::kFrozen && options.policy >= Policy::kPreserve},
+      {"host_copy", options.host_copy == HostCopy::kPacked || options.host_copy == HostCopy::kReadable},
+      {"backing", options.backing == Backing::kRetain || options.backing == Backing::kRelease}};
+  for (const auto& [what, known] : choices) {
+    if (!known) {
+      return failure(ErrorCode::kInvalidArgument,
+                     "shard '" + options.name + "': the value of " + what + " is none of the enum's; use a named one");
+    }
+  }
+  return {};
 }
 
 bool is_busy(const Result<void*>& block) { return !block && block.error().code == ErrorCode::kBusy; }
@@ -63,9 +90,8 @@ Error state_error(const ShardCore& shard, ShardState state, const char* what) {
 }
 
 Result<std::unique_ptr<ShardCore>> ShardCore::create(Driver& driver, ShardOptions options) {
-  if (options.name.empty()) {
-    return failure(ErrorCode::kInvalidArgument, "a shard needs a name, for messages and reports");
-  }
+  STILLWAKE_TRY(check_name(options.name));
+  STILLWAKE_TRY(check_choices(options));
   if (options.trust && options.policy != Policy::kFrozen) {
     return failure(ErrorCode::kInvalidArgument,
                    "shard '" + options.name + "' is to be trusted but is not frozen; trust goes with Policy::kFrozen");
@@ -104,20 +130,18 @@ ShardCore::ShardCore(Registry& registry, ShardOptions options, std::vector<Devic
       heap_(std::make_unique<Heap>(device_, reservation_.base(), reservation_.size(), *this)) {}
 
 ShardCore::~ShardCore() {
-  if (driver_is_out_of_reach()) {
-    // Nothing is waited for any more: a wake that is under way ends with the process. A child made by fork has no
-    // threads of ours to join.
-    if (preparing_.joinable()) {
-      getpid() == process_ ? preparing_.join() : preparing_.detach();
-    }
-    registry_.remove(*this);
-    return;
-  }
   if (auto waking = this->waking()) {
     waking->give_up(); // the verdict stays with the tickets
   }
-  while (!begin_transition()) {
-    std::this_thread::yield();
+  const TimePoint begin = std::chrono::steady_clock::now();
+  for (bool told = false; !begin_transition();) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (!told && std::chrono::steady_clock::now() - begin > std::chrono::seconds(1)) {
+      told = true;
+      const std::string text = "shard '" + options_.name + "' is being destroyed and waits for a transition of it to " +
+                               "end; a staged half must be committed, abandoned or destroyed before its shards";
+      device_.table().log(LogLevel::kError, text.c_str());
+    }
   }
   registry_.remove(*this);
   const HeapStats heap = heap_->stats();

@@ -126,7 +126,6 @@ private:
   std::atomic<unsigned> next_known_{0};
   std::atomic<bool> in_transition_{false};
   std::atomic<bool> looking_{false}; ///< a prepare has sealed the heap for a moment
-  const pid_t process_ = getpid();
   mutable RankedMutex mutex_{LockRank::kShard};
   std::vector<PageRange> unsaved_;     // guarded by mutex_; of a trusted shard only
   std::shared_ptr<Waking> waking_;     // guarded by mutex_

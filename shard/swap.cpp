@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // swap: puts one set to sleep while waking another, device by device, all of it or nothing.
 #include "shard/device_swap.h"
+#include "shard/reach.h"
 #include "shard/sleep_stage.h"
 #include "shard/transition.h"
 #include "shard/wake_stage.h"
@@ -104,6 +105,7 @@ Error undo(DeviceSwaps& swaps, SleepStage& sleep, WakeStage& wake, Error cause) 
 
 Result<Report> swap(const ShardSet& outgoing, const ShardSet& incoming, const SleepOptions& sleep_options,
                     const WakeOptions& wake_options) {
+  STILLWAKE_TRY(in_reach());
   auto out = cores_of(outgoing);
   STILLWAKE_TRY(out);
   auto in = cores_of(incoming);

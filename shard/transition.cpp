@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/transition.h"
 
+#include "shard/reach.h"
 #include "shard/sleep_stage.h"
 #include "shard/wake_stage.h"
 
@@ -40,6 +41,7 @@ Result<Report> wake_cores(const std::vector<ShardCore*>& cores, const WakeOption
 }
 
 Result<std::vector<ShardCore*>> cores_of_some(const ShardSet& set) {
+  STILLWAKE_TRY(in_reach());
   auto cores = cores_of(set);
   if (cores && cores->empty()) {
     return failure(ErrorCode::kInvalidArgument,
@@ -57,6 +59,7 @@ Result<Report> sleep(const ShardSet& set, const SleepOptions& options) {
 }
 
 Result<Report> sleep(Driver& driver, const SleepOptions& options) {
+  STILLWAKE_TRY(in_reach());
   return sleep_cores(Registry::of(driver).shards(), options);
 }
 
@@ -67,6 +70,7 @@ Result<Report> wake(const ShardSet& set, const WakeOptions& options) {
 }
 
 Result<Report> wake(Driver& driver, const WakeOptions& options) {
+  STILLWAKE_TRY(in_reach());
   return wake_cores(Registry::of(driver).shards(), options);
 }
 

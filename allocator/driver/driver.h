@@ -29,7 +29,7 @@ const char* to_string(DriverKind kind);
 struct DriverOptions {
   std::optional<DriverKind> kind;            ///< STILLWAKE_DRIVER=cuda|emulated; default: cuda
   std::optional<int> emulated_devices;       ///< STILLWAKE_EMULATED_DEVICES, 1 to 64; default: 1
-  std::optional<Bytes> emulated_memory;      ///< STILLWAKE_EMULATED_MEMORY a device, at least 2MiB; default: 8GiB
+  std::optional<Bytes> emulated_memory;      ///< STILLWAKE_EMULATED_MEMORY a device, 2MiB to 1TiB; default: 8GiB
   std::optional<std::string> emulated_share; ///< STILLWAKE_EMULATED_SHARE: processes of one name share the devices
   std::optional<std::string> faults;         ///< STILLWAKE_FAULTS, see CallGate::parse; default: none
   LogHook log;

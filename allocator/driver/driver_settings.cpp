@@ -58,15 +58,16 @@ Result<void> settle_devices(const DriverOptions& options, DriverSettings& settin
 }
 
 Result<void> settle_memory(const DriverOptions& options, DriverSettings& settings) {
-  const std::string right = "a size of at least 2MiB, as in 8GiB, 512MiB or 4194304";
+  const std::string right = "a size of 2MiB to 1TiB, as in 8GiB, 512MiB or 4194304";
+  const auto possible = [](Bytes size) { return kPageBytes <= size && size <= kGiB * 1024; };
   if (options.emulated_memory) {
     settings.emulated_memory = *options.emulated_memory;
-    if (settings.emulated_memory < kPageBytes) {
+    if (!possible(settings.emulated_memory)) {
       return wrong("DriverOptions::emulated_memory", readable(settings.emulated_memory), right);
     }
   } else if (const auto text = variable("STILLWAKE_EMULATED_MEMORY")) {
     const Result<Bytes> size = parse_bytes(*text);
-    if (!size || *size < kPageBytes) {
+    if (!size || !possible(*size)) {
       return wrong("STILLWAKE_EMULATED_MEMORY", *text, right);
     }
     settings.emulated_memory = *size;

@@ -62,7 +62,20 @@ def ask_for_a_driver(env):
     return env
 
 
+def as_the_caller_meant(arguments):
+    """File names count from the folder that ./dev was called in."""
+    caller = os.environ.get("DEV_CALLED_FROM", os.getcwd())
+    meant = list(arguments)
+    for index, argument in enumerate(meant):
+        if argument.startswith("--weights="):
+            meant[index] = "--weights=" + os.path.join(caller, argument.split("=", 1)[1])
+        elif argument == "--weights" and index + 1 < len(meant):
+            meant[index + 1] = os.path.join(caller, meant[index + 1])
+    return meant
+
+
 def run(build, arguments):
+    arguments = as_the_caller_meant(arguments)
     named = any(argument == "--weights" or argument.startswith("--weights=") for argument in arguments)
     asks_only = any(argument in ("-h", "--help") for argument in arguments)
     if not named and not asks_only:
