@@ -71,9 +71,13 @@ Result<Reservation> Reservation::create(Device& device, Bytes size) {
   CUdeviceptr base = 0;
   const CUresult result = device.table().cuMemAddressReserve(&base, size.size(), kPageBytes.size(), 0, 0);
   if (result != CUDA_SUCCESS) {
-    return failure(driver_error(device.table(), CallId::cuMemAddressReserve, result,
-                                "reserving " + readable(size) + " of addresses on device " +
-                                    std::to_string(device.index().value())));
+    Error error = driver_error(device.table(), CallId::cuMemAddressReserve, result,
+                               "reserving " + readable(size) + " of addresses on device " +
+                                   std::to_string(device.index().value()));
+    if (error.code == ErrorCode::kOutOfDeviceMemory) {
+      error.code = ErrorCode::kOutOfHostMemory; // addresses of this process ran out; the device's memory was not asked
+    }
+    return failure(std::move(error));
   }
   return Reservation(device, DeviceAddress(static_cast<std::uint64_t>(base)), size);
 }

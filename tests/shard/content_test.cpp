@@ -14,6 +14,7 @@ class Content : public ShardWork {};
 TEST_F(Content, FR_E1_EveryByteIsEqualOver100CyclesWithSideStreamsWritingBetween) {
   Shard shard = make_shard();
   std::vector<OwnedStream> streams;
+  streams.reserve(3);
   for (int i = 0; i < 3; ++i) {
     streams.push_back(make_stream());
   }

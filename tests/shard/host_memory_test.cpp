@@ -228,12 +228,12 @@ TEST_F(HostMemory, FR_D3_TrimAndReleaseGiveTheMemoryBackToTheSystem) {
     fill(block, 1, kSize);
     const Bytes before = resident();
     cycle(kept, block);
-    EXPECT_GE(resident(), before + kSize / 2);
+    EXPECT_TRUE(!kResidentSizeIsOurs || resident() >= before + kSize / 2);
     auto trimmed = kept.trim();
     ASSERT_OK(trimmed);
     EXPECT_EQ(*trimmed, kSize);
     EXPECT_EQ(kept.stats().host_pinned, Bytes(0));
-    EXPECT_LE(resident(), before + kMiB * 64);
+    EXPECT_TRUE(!kResidentSizeIsOurs || resident() <= before + kMiB * 64) << resident().count();
     EXPECT_EQ(*kept.trim(), Bytes(0));
     cycle(kept, block); // and all is as it was
   }
@@ -245,7 +245,7 @@ TEST_F(HostMemory, FR_D3_TrimAndReleaseGiveTheMemoryBackToTheSystem) {
   const Bytes before = resident();
   cycle(released, block);
   EXPECT_EQ(released.stats().host_pinned, Bytes(0));
-  EXPECT_LE(resident(), before + kMiB * 64);
+  EXPECT_TRUE(!kResidentSizeIsOurs || resident() <= before + kMiB * 64) << resident().count();
 }
 
 } // namespace

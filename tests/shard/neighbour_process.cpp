@@ -174,9 +174,11 @@ NeighbourProcess::NeighbourProcess(const std::string& role, std::map<std::string
     }
   }
   for (const auto& [name, value] : environment) {
-    texts.push_back(name + "=" + value);
+    texts.push_back(name);
+    texts.back().append("=").append(value);
   }
   std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
   for (std::string& text : texts) {
     pointers.push_back(text.data());
   }

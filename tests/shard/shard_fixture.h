@@ -16,6 +16,13 @@
 
 namespace stillwake {
 
+/// Under a sanitizer the process holds shadows of what it touched: its resident size says nothing about ours.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kResidentSizeIsOurs = false;
+#else
+constexpr bool kResidentSizeIsOurs = true;
+#endif
+
 /// The content of block number `seed`: no two words alike, no page of zeros.
 std::vector<std::uint64_t> content(std::uint64_t seed, Bytes size);
 
