@@ -46,13 +46,12 @@ Result<void> check_choices(const ShardOptions& options) {
       {"policy", options.policy <= Policy::kFrozen && options.policy >= Policy::kPreserve},
       {"host_copy", options.host_copy == HostCopy::kPacked || options.host_copy == HostCopy::kReadable},
       {"backing", options.backing == Backing::kRetain || options.backing == Backing::kRelease}};
-  for (const auto& [what, known] : choices) {
-    if (!known) {
-      return failure(ErrorCode::kInvalidArgument,
-                     "shard '" + options.name + "': the value of " + what + " is none of the enum's; use a named one");
-    }
+  const auto* wrong = std::find_if(std::begin(choices), std::end(choices), [](const auto& c) { return !c.second; });
+  if (wrong == std::end(choices)) {
+    return {};
   }
-  return {};
+  return failure(ErrorCode::kInvalidArgument, "shard '" + options.name + "': the value of " + wrong->first +
+                                                  " is none of the enum's; use a named one");
 }
 
 bool is_busy(const Result<void*>& block) { return !block && block.error().code == ErrorCode::kBusy; }
