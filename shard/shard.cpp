@@ -4,6 +4,8 @@
 #include "shard/reach.h"
 #include "shard/shard_core.h"
 
+#include <vector>
+
 namespace stillwake {
 
 const char* to_string(ShardState state) {
@@ -30,8 +32,10 @@ Shard::Shard(std::unique_ptr<ShardCore> core) : core_(std::move(core)) {}
 Shard::Shard(Shard&&) noexcept = default;
 Shard& Shard::operator=(Shard&&) noexcept = default;
 Shard::~Shard() {
-  if (driver_is_out_of_reach()) {
-    (void)core_.release(); // leaked on purpose, locks and threads with it: in a child they are as the fork found them
+  if (driver_is_out_of_reach() && core_ != nullptr) {
+    // Kept for ever on purpose, locks and threads with it: in a forked child they are as the fork found them.
+    static auto* const kept = new std::vector<std::unique_ptr<ShardCore>>;
+    kept->push_back(std::move(core_));
   }
 }
 
