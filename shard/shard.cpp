@@ -34,6 +34,7 @@ Shard& Shard::operator=(Shard&&) noexcept = default;
 Shard::~Shard() {
   if (driver_is_out_of_reach() && core_ != nullptr) {
     // Kept for ever on purpose, locks and threads with it: in a forked child they are as the fork found them.
+    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory at exit the process ends either way
     static auto* const kept = new std::vector<std::unique_ptr<ShardCore>>;
     kept->push_back(std::move(core_));
   }
