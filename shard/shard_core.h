@@ -16,7 +16,6 @@
 #include <memory>
 #include <optional>
 #include <thread>
-#include <unistd.h>
 
 namespace stillwake {
 

@@ -2,6 +2,11 @@
 // Wrong input has one defined answer each, and changes nothing.
 #include "tests/shard/stream_work.h"
 
+#include <atomic>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
 namespace stillwake {
 namespace {
 
