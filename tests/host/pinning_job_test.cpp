@@ -2,8 +2,10 @@
 #include "tests/host/host_test.h"
 #include "tests/host/register_spy.h"
 
+#include <algorithm>
 #include <pthread.h>
 #include <thread>
+#include <vector>
 
 namespace stillwake {
 namespace {
@@ -133,19 +135,25 @@ TEST_F(PinningJobTest, TwoMirrorsGrowAtOnceInOneArena) {
   EXPECT_EQ(arena_->pinned(), Bytes(Pages(12)));
 }
 
-TEST_F(PinningJobTest, TheDriverIsAskedToPinOneRangeAtATime) {
+TEST_F(PinningJobTest, EveryThreadPinsAtOnceAndEachPieceOnce) {
   make_arena({.budget = std::nullopt, .pinning_threads = 4});
-  auto first = make_mirror();
-  auto second = make_mirror();
+  auto mirror = make_mirror();
   RegisterSpy spy(table());
   const Ranges wanted = many(30);
-  auto first_job = first->arrange(wanted, Pages(0));
-  auto second_job = second->arrange(wanted, Pages(0));
-  ASSERT_TRUE(first_job && second_job);
-  ASSERT_TRUE((*first_job)->finish());
-  ASSERT_TRUE((*second_job)->finish());
-  EXPECT_EQ(spy.seen().size(), 60u);
-  EXPECT_EQ(spy.most_at_once(), 1);
+  spy.hold_all_but(nullptr);
+  auto job = mirror->arrange(wanted, Pages(0));
+  ASSERT_TRUE(job);
+  spy.wait_for_held(4); // registrations that wait for each other would end here
+  spy.release();
+  ASSERT_TRUE((*job)->finish());
+  std::vector<void*> pinned;
+  for (const auto& registration : spy.seen()) {
+    pinned.push_back(registration.address);
+  }
+  std::sort(pinned.begin(), pinned.end());
+  EXPECT_EQ(pinned.size(), wanted.size());
+  EXPECT_EQ(std::adjacent_find(pinned.begin(), pinned.end()), pinned.end());
+  EXPECT_EQ(spy.most_at_once(), 4);
 }
 
 TEST_F(PinningJobTest, SeveralThreadsMayWaitForOneJob) {
