@@ -3,6 +3,8 @@
 // input.
 #pragma once
 
+#include "allocator/base/hexadecimal.h"
+
 #include <string>
 #include <type_traits>
 
@@ -17,7 +19,9 @@ template <class T> std::string printable(const T& value) {
   } else if constexpr (std::is_arithmetic_v<T>) {
     return std::to_string(value);
   } else if constexpr (std::is_pointer_v<T>) {
-    return std::to_string(reinterpret_cast<unsigned long long>(value));
+    return hexadecimal(static_cast<const void*>(value));
+  } else if constexpr (std::is_same_v<T, DeviceAddress>) {
+    return hexadecimal(value);
   } else if constexpr (std::is_convertible_v<T, std::string>) {
     return value;
   } else if constexpr (requires { value.count(); }) {

@@ -30,6 +30,9 @@ std::string Error::describe() const {
   if (call[0] != '\0') {
     text += std::string(" (") + call + ": CUDA error " + std::to_string(driver_error) + ")";
   }
+  if (!note.empty()) {
+    text += "; " + note;
+  }
   return text;
 }
 

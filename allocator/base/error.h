@@ -32,8 +32,11 @@ struct Error {
   int driver_error = 0;  ///< The driver's own CUresult, 0 where no driver call failed.
   const char* call = ""; ///< The driver call that failed, "" where none did. A literal.
   std::string message;   ///< One sentence with the figures.
+  /// What the driver's error alone does not tell: that the fault was injected, or why the emulation has no memory.
+  /// "" otherwise.
+  std::string note = {};
 
-  /// "out of device memory: <message> (cuMemCreate: CUDA_ERROR 2)".
+  /// "out of device memory: <message> (cuMemCreate: CUDA error 2); <note>".
   std::string describe() const;
 };
 

@@ -50,4 +50,8 @@ std::string readable(Bytes size) {
   return text;
 }
 
+std::string exact(Bytes size) {
+  return size < kKiB ? readable(size) : readable(size) + " (" + std::to_string(size.count()) + " bytes)";
+}
+
 } // namespace stillwake

@@ -15,5 +15,7 @@ namespace stillwake {
 
 /// "20.00 GiB", "64.0 MiB", "512 B": for sentences, three or four digits.
 std::string readable(Bytes size);
+/// "20.00 GiB (21474836480 bytes)": for sentences that compare two amounts, which rounded may look equal.
+std::string exact(Bytes size);
 
 } // namespace stillwake

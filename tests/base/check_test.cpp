@@ -20,9 +20,9 @@ TEST(CheckDeathTest, ShowsConditionAndBothValues) {
 TEST(CheckDeathTest, PrintsUnitsEnumsPointersAndText) {
   EXPECT_DEATH(STILLWAKE_CHECK_EQ(Bytes(10), Bytes(20)), "\\(10 against 20\\)");
   EXPECT_DEATH(STILLWAKE_CHECK_EQ(Pages(3), Pages(4)), "\\(3 against 4\\)");
-  EXPECT_DEATH(STILLWAKE_CHECK_EQ(DeviceAddress(4096), DeviceAddress(8192)), "\\(4096 against 8192\\)");
+  EXPECT_DEATH(STILLWAKE_CHECK_EQ(DeviceAddress(4096), DeviceAddress(8192)), "\\(0x1000 against 0x2000\\)");
   EXPECT_DEATH(STILLWAKE_CHECK_EQ(Colour::kRed, Colour::kBlue), "\\(3 against 8\\)");
-  EXPECT_DEATH(STILLWAKE_CHECK_EQ(reinterpret_cast<void*>(16), static_cast<void*>(nullptr)), "\\(16 against 0\\)");
+  EXPECT_DEATH(STILLWAKE_CHECK_EQ(reinterpret_cast<void*>(16), static_cast<void*>(nullptr)), "\\(0x10 against 0x0\\)");
   EXPECT_DEATH(STILLWAKE_CHECK_EQ(std::string("asleep"), std::string("awake")), "\\(asleep against awake\\)");
   EXPECT_DEATH(STILLWAKE_CHECK(1 > 2), "1 > 2.*\\(0 against 1\\)");
 }

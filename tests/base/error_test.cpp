@@ -39,6 +39,8 @@ TEST(Error, DescribeSaysCodeMessageAndCall) {
   error.call = "cuMemCreate";
   error.driver_error = 2;
   EXPECT_EQ(error.describe(), "out of device memory: creating 2.0 MiB (cuMemCreate: CUDA error 2)");
+  error.note = "an injected fault";
+  EXPECT_EQ(error.describe(), "out of device memory: creating 2.0 MiB (cuMemCreate: CUDA error 2); an injected fault");
 }
 
 } // namespace

@@ -44,5 +44,15 @@ TEST(Sizes, ReadableTakesTheLargestUnitThatFits) {
   EXPECT_EQ(readable(Bytes(150323855360)), "140.00 GiB");
 }
 
+TEST(Sizes, ExactTellsAmountsApartThatRoundToTheSame) {
+  const Bytes needed(21474838528);
+  const Bytes free(21474836480);
+  ASSERT_EQ(readable(needed), readable(free));
+  EXPECT_EQ(exact(needed), "20.00 GiB (21474838528 bytes)");
+  EXPECT_EQ(exact(free), "20.00 GiB (21474836480 bytes)");
+  EXPECT_EQ(exact(Bytes(1023)), "1023 B");
+  EXPECT_EQ(exact(Bytes(1025)), "1.0 KiB (1025 bytes)");
+}
+
 } // namespace
 } // namespace stillwake
