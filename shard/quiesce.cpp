@@ -12,18 +12,19 @@ bool speaks_of_capture(CUresult result) {
          result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
 
-Error capture_error(Device& device, const char* found) {
+Error capture_error(Device& device, CallId told_by) {
   Error error;
   error.code = ErrorCode::kBusy;
-  error.message = "a graph is being captured on device " + std::to_string(device.index().value()) + " (" + found +
-                  "); end the capture first";
+  error.message = "a graph is being captured on device " + std::to_string(device.index().value()) + " (told by " +
+                  to_string(told_by) + "); end the capture first";
+  error.note = note_of(device.table(), told_by);
   return error;
 }
 
 Result<void> synchronize(Device& device) {
   const CUresult result = device.table().cuCtxSynchronize();
   if (speaks_of_capture(result)) {
-    return failure(capture_error(device, "told by cuCtxSynchronize"));
+    return failure(capture_error(device, CallId::cuCtxSynchronize));
   }
   return check_call(device.table(), CallId::cuCtxSynchronize, result, "waiting for the device");
 }
@@ -36,9 +37,12 @@ Result<void> refuse_captures(Device& device, const std::vector<Stream>& streams)
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUresult result = device.table().cuStreamIsCapturing(stream, &status);
     if (speaks_of_capture(result) || status != CU_STREAM_CAPTURE_STATUS_NONE) {
-      return failure(capture_error(device, "told by cuStreamIsCapturing"));
+      return failure(capture_error(device, CallId::cuStreamIsCapturing));
     }
-    STILLWAKE_TRY(check_call(device.table(), CallId::cuStreamIsCapturing, result, "looking for captures"));
+    if (result != CUDA_SUCCESS) {
+      return failure(driver_error(device.table(), CallId::cuStreamIsCapturing, result,
+                                  "looking for captures on stream " + hexadecimal(stream)));
+    }
   }
   return {};
 }
@@ -53,7 +57,7 @@ Result<void> quiesce(Device& device, std::optional<Duration> timeout) {
   STILLWAKE_TRY(event);
   const CUresult recorded = table.cuCtxRecordEvent(device.context(), event->get());
   if (speaks_of_capture(recorded)) {
-    return failure(capture_error(device, "told by cuCtxRecordEvent"));
+    return failure(capture_error(device, CallId::cuCtxRecordEvent));
   }
   STILLWAKE_TRY(check_call(table, CallId::cuCtxRecordEvent, recorded, "recording an event of the context"));
   const TimePoint begin = table.clock->now();

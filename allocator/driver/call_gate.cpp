@@ -75,6 +75,11 @@ Result<Fault> parse_one(std::string_view entry) {
   return fault;
 }
 
+std::atomic<std::uint64_t> last_arming{0};
+
+// By call: the arming that made this thread's last call of that name fail, 0 where the call was made.
+thread_local std::array<std::uint64_t, static_cast<std::size_t>(CallId::kCount)> failed_by_arming{};
+
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t");
   const std::size_t last = text.find_last_not_of(" \t");
@@ -107,6 +112,7 @@ void CallGate::arm(std::vector<Fault> faults) {
     faults_.push_back({fault, 0});
   }
   injected_ = 0;
+  arming_ = ++last_arming;
   armed_ = !faults_.empty();
 }
 
@@ -139,11 +145,17 @@ CUresult CallGate::enter(CallId call) {
       }
     }
   }
+  failed_by_arming[index] = injected != CUDA_SUCCESS ? arming_.load() : 0;
   if (injected != CUDA_SUCCESS) {
     injected_.fetch_add(1, std::memory_order_relaxed);
     leave(call, injected); // the table does not: the call was not made
   }
   return injected;
+}
+
+bool CallGate::was_injected(CallId call) const {
+  const std::uint64_t arming = failed_by_arming[static_cast<std::size_t>(call)];
+  return arming != 0 && arming == arming_;
 }
 
 void CallGate::leave(CallId call, CUresult result) {

@@ -34,6 +34,8 @@ public:
   void arm(std::vector<Fault> faults);
   /// The number of injected failures since `arm`.
   std::uint64_t injected() const { return injected_; }
+  /// Whether this thread's last call of that name was made to fail by the faults that are armed now.
+  bool was_injected(CallId call) const;
 
   std::uint64_t calls(CallId call) const { return calls_[static_cast<std::size_t>(call)]; }
   std::uint64_t failures(CallId call) const { return failures_[static_cast<std::size_t>(call)]; }
@@ -56,6 +58,7 @@ private:
   std::array<std::atomic<std::uint64_t>, kCalls> failures_{};
   std::atomic<bool> armed_{false};
   std::atomic<std::uint64_t> injected_{0};
+  std::atomic<std::uint64_t> arming_{0}; ///< tells one `arm` from every other, of any gate
   RankedMutex mutex_{LockRank::kDriver};
   std::vector<ArmedFault> faults_; // guarded by mutex_
 };

@@ -26,11 +26,19 @@ std::string name_of(const DriverTable& table, CUresult result) {
 
 } // namespace
 
+std::string note_of(const DriverTable& table, CallId call) {
+  if (table.gate.was_injected(call)) {
+    return std::string("an injected fault: ") + to_string(call) + " was not called";
+  }
+  return table.explain != nullptr ? table.explain(call) : std::string();
+}
+
 Error driver_error(const DriverTable& table, CallId call, CUresult result, std::string doing) {
   Error error;
   error.code = code_of(result);
   error.driver_error = static_cast<int>(result);
   error.call = to_string(call);
+  error.note = note_of(table, call);
   error.message = std::move(doing) + ": " + name_of(table, result);
   return error;
 }

@@ -61,6 +61,8 @@ struct DriverTable {
   CallGate gate;
   LogHook log;
   Clock* clock = nullptr;
+  /// What the emulation can tell of this thread's last failure of a call beyond its number; null on the real driver.
+  std::string (*explain)(CallId call) = nullptr;
 
   DriverTable() = default;
   DriverTable(const DriverTable&) = delete; // entries point at the gate: a table stays at one address
@@ -69,6 +71,9 @@ struct DriverTable {
 
 /// Fills the table from libcuda.so.1. Errors: kDriverMissing (no library), kDriverTooOld (names the missing call).
 [[nodiscard]] Result<void> load_cuda_driver(DriverTable& table);
+
+/// The Error::note of a failed call that this thread made: that it was injected, or what the emulation has to tell.
+std::string note_of(const DriverTable& table, CallId call);
 
 /// Makes the Error of a failed call: kLost for a dead context, kOutOfDeviceMemory for CUDA_ERROR_OUT_OF_MEMORY, else
 /// kDriverCallFailed. `doing` says what was tried, with the figures.

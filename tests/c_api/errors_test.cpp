@@ -38,6 +38,7 @@ TEST_F(Errors, AFailedDriverCallIsNamed) {
   EXPECT_EQ(pointer, &options) << "nothing is written on failure";
   EXPECT_EQ(stillwake_last_driver_error(), 2);
   EXPECT_STREQ(stillwake_last_driver_call(), "cuMemCreate");
+  EXPECT_NE(std::string(stillwake_last_error()).find("injected"), std::string::npos) << stillwake_last_error();
   EXPECT_FAILS(stillwake_shard_free(shard, &options), STILLWAKE_INVALID_ARGUMENT, "");
   EXPECT_EQ(stillwake_last_driver_error(), 0);
   EXPECT_STREQ(stillwake_last_driver_call(), "");

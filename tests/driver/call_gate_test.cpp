@@ -124,6 +124,27 @@ TEST(CallGate, ArmingStartsTheCountsAnewAndSeveralFaultsCountTogether) {
   EXPECT_EQ(gate.enter(CallId::cuMemMap), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+TEST(CallGate, KnowsWhichOfThisThreadsCallsItMadeToFail) {
+  CallGate gate;
+  CallGate other;
+  gate.arm(*CallGate::parse("cuMemMap:1"));
+  other.arm(*CallGate::parse("cuMemUnmap:1"));
+  EXPECT_FALSE(gate.was_injected(CallId::cuMemMap));
+  EXPECT_NE(gate.enter(CallId::cuMemMap), CUDA_SUCCESS);
+  EXPECT_TRUE(gate.was_injected(CallId::cuMemMap));
+  EXPECT_FALSE(gate.was_injected(CallId::cuMemUnmap));
+  EXPECT_FALSE(other.was_injected(CallId::cuMemMap));
+  std::thread([&] { EXPECT_FALSE(gate.was_injected(CallId::cuMemMap)); }).join();
+  EXPECT_EQ(gate.enter(CallId::cuMemUnmap), CUDA_SUCCESS); // another call in between
+  EXPECT_TRUE(gate.was_injected(CallId::cuMemMap));
+  EXPECT_EQ(gate.enter(CallId::cuMemMap), CUDA_SUCCESS);
+  EXPECT_FALSE(gate.was_injected(CallId::cuMemMap)) << "the last one was made";
+  gate.arm(*CallGate::parse("cuMemMap:1"));
+  EXPECT_NE(gate.enter(CallId::cuMemMap), CUDA_SUCCESS);
+  gate.arm({});
+  EXPECT_FALSE(gate.was_injected(CallId::cuMemMap)) << "of faults that are armed no more";
+}
+
 TEST(CallGate, OfManyThreadsExactlyOneMeetsTheFault) {
   CallGate gate;
   gate.arm(*CallGate::parse("cuMemMap:1500"));

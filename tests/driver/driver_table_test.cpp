@@ -90,6 +90,22 @@ TEST(DriverTable, AnErrorSaysCallNumberDeedAndName) {
             "mapping: unnamed error 4711");
 }
 
+TEST(DriverTable, AnErrorSaysThatItsFaultWasInjected) {
+  DriverTable table;
+  table.cuDeviceGetCount.bind_function(table.gate, CallId::cuDeviceGetCount, reinterpret_cast<void*>(&doubles));
+  table.explain = [](CallId) -> std::string { return "the emulation's own word"; };
+  table.gate.arm(*CallGate::parse("cuDeviceGetCount:1=CUDA_ERROR_UNKNOWN"));
+  int value = 300;
+  const Result<void> injected = STILLWAKE_CALL(table, "counting", cuDeviceGetCount, &value);
+  const Result<void> real = STILLWAKE_CALL(table, "counting", cuDeviceGetCount, &value);
+  ASSERT_FALSE(injected || real);
+  EXPECT_EQ(injected.error().describe(),
+            "driver call failed: counting: CUDA_ERROR_UNKNOWN (cuDeviceGetCount: CUDA error 999); an injected fault: "
+            "cuDeviceGetCount was not called");
+  EXPECT_EQ(real.error().describe(), "driver call failed: counting: CUDA_ERROR_INVALID_VALUE (cuDeviceGetCount: CUDA "
+                                     "error 1); the emulation's own word");
+}
+
 TEST(DriverTable, CheckCallPassesSuccess) {
   const DriverTable table;
   EXPECT_TRUE(check_call(table, CallId::cuMemMap, CUDA_SUCCESS, "mapping"));
