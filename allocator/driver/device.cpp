@@ -41,8 +41,9 @@ Result<std::unique_ptr<Device>> Device::open(DriverTable& table, DeviceIndex ind
   device->features_.context_event = static_cast<bool>(table.cuCtxRecordEvent);
   device->features_.host_numa_node = attribute(table, device->handle_, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
   if (!device->features_.virtual_memory) {
-    return failure(ErrorCode::kDriverTooOld,
-                   which + " (" + device->name_ + ") has no virtual memory management, which Stillwake needs");
+    return failure(Error{ErrorCode::kDriverTooOld, 0, "",
+                         which + " (" + device->name_ + ") has no virtual memory management, which Stillwake needs",
+                         note_of(table, CallId::cuDeviceGetAttribute)});
   }
 
   CUmemAllocationProp memory = {};
@@ -53,8 +54,8 @@ Result<std::unique_ptr<Device>> Device::open(DriverTable& table, DeviceIndex ind
                                &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   if (granularity == 0 || kPageBytes.count() % granularity != 0) {
     return failure(ErrorCode::kDriverTooOld, which + " (" + device->name_ + ") hands out memory in pieces of " +
-                                                 readable(Bytes(granularity)) + "; Stillwake needs pages of " +
-                                                 readable(kPageBytes));
+                                                 exact(Bytes(granularity)) + "; Stillwake needs pages of " +
+                                                 exact(kPageBytes));
   }
   STILLWAKE_TRY(STILLWAKE_CALL(table, "retaining a device's primary context", cuDevicePrimaryCtxRetain,
                                &device->context_, device->handle_));
@@ -80,13 +81,23 @@ Result<std::pair<Bytes, Bytes>> Device::memory_info() {
   return std::pair(Bytes(free), Bytes(total));
 }
 
-Result<bool> Device::owns(Stream stream) {
+Result<bool> Device::owns(Stream stream, const char* asking) {
   if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
     return true;
   }
   STILLWAKE_ENTER(*this);
   CUcontext context = nullptr;
-  STILLWAKE_TRY(STILLWAKE_CALL(table_, "finding a stream's context", cuStreamGetCtx, stream, &context));
+  const CUresult result = table_.cuStreamGetCtx(stream, &context);
+  if (result == CUDA_ERROR_INVALID_HANDLE) {
+    Error error = driver_error(table_, CallId::cuStreamGetCtx, result,
+                               std::string(asking) + ": " + hexadecimal(stream) + " is no stream; give one that lives");
+    error.code = ErrorCode::kInvalidArgument;
+    return failure(std::move(error));
+  }
+  if (result != CUDA_SUCCESS) {
+    return failure(driver_error(table_, CallId::cuStreamGetCtx, result,
+                                std::string(asking) + ": finding the device of stream " + hexadecimal(stream)));
+  }
   return context == context_;
 }
 

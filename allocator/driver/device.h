@@ -34,8 +34,9 @@ public:
 
   /// Free and total bytes now.
   [[nodiscard]] Result<std::pair<Bytes, Bytes>> memory_info();
-  /// Whether the stream belongs to this device's primary context. The default streams always do.
-  [[nodiscard]] Result<bool> owns(Stream stream);
+  /// Whether the stream belongs to this device's primary context. The default streams always do. kInvalidArgument where
+  /// the driver says that it is no stream (it may crash instead); the message says who was `asking`, and which stream.
+  [[nodiscard]] Result<bool> owns(Stream stream, const char* asking = "finding a stream's device");
 
 private:
   Device(DriverTable& table, DeviceIndex index) : table_(table), index_(index) {}

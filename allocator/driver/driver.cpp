@@ -116,16 +116,17 @@ Result<Driver> Driver::open(DriverOptions options) {
   return Driver(std::move(impl));
 }
 
-DriverKind Driver::kind() const { return impl_->settings.kind; }
-int Driver::device_count() const { return static_cast<int>(impl_->names.size()); }
+Driver::Impl& Driver::impl() const { return not_moved_from(impl_, "Driver"); }
+DriverKind Driver::kind() const { return impl().settings.kind; }
+int Driver::device_count() const { return static_cast<int>(impl().names.size()); }
 
 std::string Driver::describe() const {
   const std::string count = std::to_string(device_count()) + (device_count() == 1 ? " device" : " devices");
   if (kind() == DriverKind::kEmulated) {
-    return "emulated driver, " + count + " of " + readable(impl_->settings.emulated_memory);
+    return "emulated driver, " + count + " of " + readable(impl().settings.emulated_memory);
   }
   std::vector<std::string> different;
-  for (const std::string& name : impl_->names) {
+  for (const std::string& name : impl().names) {
     if (std::find(different.begin(), different.end(), name) == different.end()) {
       different.push_back(name);
     }
@@ -134,7 +135,7 @@ std::string Driver::describe() const {
   for (const std::string& name : different) {
     list += (list.empty() ? "" : ", ") + name;
   }
-  return "CUDA driver " + std::to_string(impl_->version / 1000) + "." + std::to_string(impl_->version % 1000 / 10) +
+  return "CUDA driver " + std::to_string(impl().version / 1000) + "." + std::to_string(impl().version % 1000 / 10) +
          ", " + count + " (" + list + ")";
 }
 
@@ -161,6 +162,9 @@ DriverCounters Driver::counters() const {
 }
 
 Result<Device*> Driver::device(DeviceIndex index) {
+  if (!is_open()) {
+    return failure(moved_from("Driver"));
+  }
   if (index.value() < 0 || index.value() >= device_count()) {
     return failure(ErrorCode::kInvalidArgument,
                    "device " + std::to_string(index.value()) + " does not exist; there " +
@@ -168,30 +172,30 @@ Result<Device*> Driver::device(DeviceIndex index) {
                                             : "are " + std::to_string(device_count()) + " devices, 0 to " +
                                                   std::to_string(device_count() - 1)));
   }
-  std::unique_ptr<Device>& slot = impl_->devices[static_cast<std::size_t>(index.value())];
+  std::unique_ptr<Device>& slot = impl().devices[static_cast<std::size_t>(index.value())];
   {
-    const RankedLock lock(impl_->mutex);
+    const RankedLock lock(impl().mutex);
     if (slot != nullptr) {
       return slot.get();
     }
   }
   // No lock is held over driver calls: of two threads that open one device at once, one gives its retain back.
-  Result<std::unique_ptr<Device>> opened = Device::open(impl_->table, index);
+  Result<std::unique_ptr<Device>> opened = Device::open(impl().table, index);
   STILLWAKE_TRY(opened);
-  const RankedLock lock(impl_->mutex);
+  const RankedLock lock(impl().mutex);
   if (slot == nullptr) {
     slot = std::move(*opened);
   }
   return slot.get();
 }
 
-DriverTable& Driver::table() const { return impl_->table; }
-CallGate& Driver::gate() const { return impl_->table.gate; }
-Emulation* Driver::emulation() const { return impl_->emulation.get(); }
+DriverTable& Driver::table() const { return impl().table; }
+CallGate& Driver::gate() const { return impl().table.gate; }
+Emulation* Driver::emulation() const { return impl().emulation.get(); }
 
 DriverAttachment& Driver::attachment(std::unique_ptr<DriverAttachment> (*make)(Driver&)) {
-  std::call_once(impl_->attached, [&] { impl_->attachment = make(*this); });
-  return *impl_->attachment;
+  std::call_once(impl().attached, [&] { impl().attachment = make(*this); });
+  return *impl().attachment;
 }
 
 } // namespace stillwake

@@ -54,6 +54,8 @@ public:
   virtual ~DriverAttachment() = default;
 };
 
+/// After it was moved from, a Driver may be destroyed and assigned to; `is_open` answers false, `memory` and `device`
+/// answer kInvalidArgument, as does what is created on it, and every other call ends the process with a sentence.
 class Driver {
 public:
   /// Loads the driver and initialises it. Any thread. Errors: kDriverMissing, kDriverTooOld, kDriverCallFailed, and
@@ -64,6 +66,8 @@ public:
   Driver& operator=(Driver&&) noexcept;
   ~Driver();
 
+  /// Whether it owns a driver: false once it was moved from.
+  bool is_open() const { return impl_ != nullptr; }
   DriverKind kind() const;
   /// "CUDA driver 13.0, 1 device (NVIDIA H200)" or "emulated driver, 1 device of 8.00 GiB".
   std::string describe() const;
@@ -88,6 +92,7 @@ public:
 private:
   struct Impl;
   explicit Driver(std::unique_ptr<Impl> impl);
+  Impl& impl() const;
   std::unique_ptr<Impl> impl_;
 };
 

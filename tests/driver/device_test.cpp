@@ -99,6 +99,19 @@ TEST_F(DeviceTest, OwnsItsOwnStreamsAndTheDefaultOnes) {
   EXPECT_TRUE(*other->owns(theirs->get()));
 }
 
+TEST_F(DeviceTest, WhatIsNoStreamIsNamedAndWhoAsked) {
+  const auto none = reinterpret_cast<Stream>(0x1234560);
+  const Result<bool> owns = device_->owns(none, "allocating");
+  ASSERT_FALSE(owns);
+  EXPECT_EQ(owns.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(owns.error().message.find("allocating: 0x1234560 is no stream"), std::string::npos) << owns.error().message;
+  arm("cuStreamGetCtx:1");
+  const Result<bool> failed = device_->owns(none, "allocating");
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ErrorCode::kDriverCallFailed);
+  EXPECT_NE(failed.error().message.find("0x1234560"), std::string::npos) << failed.error().message;
+}
+
 TEST_F(DeviceTest, EveryFailureOfOpeningIsReportedAndGivesTheContextBack) {
   const DriverCounters before = driver_->counters();
   int failed = 0;

@@ -213,6 +213,38 @@ TEST_F(DriverOpen, ThreadsThatAskTogetherGetOneDevice) {
             1u);
 }
 
+TEST_F(DriverOpen, ADriverThatWasMovedFromSaysSo) {
+  Result<Driver> opened = Driver::open(emulated());
+  ASSERT_TRUE(opened);
+  Driver driver(std::move(*opened));
+  EXPECT_TRUE(driver.is_open());
+  EXPECT_FALSE(opened->is_open()); // NOLINT(bugprone-use-after-move)
+  const auto memory = opened->memory(DeviceIndex(0));
+  ASSERT_FALSE(memory);
+  EXPECT_EQ(memory.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(memory.error().message.find("Driver was moved from"), std::string::npos) << memory.error().message;
+  EXPECT_EQ(opened->device(DeviceIndex(0)).error().code, ErrorCode::kInvalidArgument);
+  *opened = std::move(driver);
+  EXPECT_TRUE(opened->memory(DeviceIndex(0)));
+}
+
+TEST(DriverOpenDeathTest, CallsThatCannotFailEndTheProcessWithASentence) {
+  DriverOptions options;
+  options.kind = DriverKind::kEmulated;
+  options.faults = "";
+  Result<Driver> opened = Driver::open(options);
+  ASSERT_TRUE(opened);
+  const Driver driver(std::move(*opened));
+  const char* sentence = "stillwake: this Driver was moved from";
+  EXPECT_DEATH(opened->kind(), sentence);
+  EXPECT_DEATH(opened->describe(), sentence);
+  EXPECT_DEATH(opened->device_count(), sentence);
+  EXPECT_DEATH(opened->counters(), sentence);
+  EXPECT_DEATH(opened->table(), sentence);
+  EXPECT_DEATH(opened->gate(), sentence);
+  EXPECT_DEATH(opened->emulation(), sentence);
+}
+
 // Uses its device while it dies: it has to go first.
 class Attached : public DriverAttachment {
 public:
