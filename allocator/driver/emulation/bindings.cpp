@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row by row: the method that answers a driver call. The rules that hold for every call stand here once.
+#include "allocator/driver/emulation/refusal_note.h"
 #include "allocator/driver/emulation/state.h"
 
 #include <new>
@@ -23,6 +24,7 @@ void bind_row(Entry<CUresult(A...)>& entry, CallGate& gate, Emulation::State& st
     if (!answers_early(Id) && !at.initialised()) {
       return CUDA_ERROR_NOT_INITIALIZED;
     }
+    emulation::begin_call(Id);
     try {
       return (at.*Method)(arguments...);
     } catch (const std::bad_alloc&) {
@@ -36,6 +38,7 @@ void bind_row(Entry<CUresult(A...)>& entry, CallGate& gate, Emulation::State& st
 } // namespace
 
 void Emulation::bind(DriverTable& table) {
+  table.explain = emulation::refusal_note;
 #define STILLWAKE_BIND(call, method) bind_row<&State::method, CallId::call>(table.call, table.gate, *state_)
   STILLWAKE_BIND(cuInit, init);
   STILLWAKE_BIND(cuDriverGetVersion, driver_version);

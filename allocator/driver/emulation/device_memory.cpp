@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/emulation/device_memory.h"
 
+#include "allocator/driver/emulation/device_file.h"
+#include "allocator/driver/emulation/refusal_note.h"
+
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
@@ -30,30 +32,8 @@ const std::vector<std::uint64_t>& pattern_page() {
 
 } // namespace
 
-Result<void> lengthen_device_file(int file) {
-  constexpr off_t kLength = off_t{1} << 60;
-  if (::ftruncate(file, kLength) != 0) {
-    return failure(ErrorCode::kOutOfHostMemory,
-                   std::string("a sparse file for the emulated device was refused: ") + std::strerror(errno));
-  }
-  return {};
-}
-
-Result<int> private_device_file() {
-  const int file = ::memfd_create("stillwake-device", MFD_CLOEXEC);
-  if (file < 0) {
-    return failure(ErrorCode::kOutOfHostMemory,
-                   std::string("memory for the emulated device was refused: ") + std::strerror(errno));
-  }
-  if (auto lengthened = lengthen_device_file(file); !lengthened) {
-    ::close(file);
-    return failure(std::move(lengthened).error());
-  }
-  return file;
-}
-
-DeviceMemory::DeviceMemory(int file, DeviceIndex device, std::shared_ptr<Ledger> ledger)
-    : file_(file), device_(device), ledger_(std::move(ledger)) {}
+DeviceMemory::DeviceMemory(int file, std::string path, DeviceIndex device, std::shared_ptr<Ledger> ledger)
+    : file_(file), path_(std::move(path)), device_(device), ledger_(std::move(ledger)) {}
 
 DeviceMemory::~DeviceMemory() { ::close(file_); }
 
@@ -69,26 +49,26 @@ CUresult DeviceMemory::take(Bytes size, Claim& claim) {
     if (!taken) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (fill(*taken)) {
+    const int error = fill(*taken);
+    if (error == 0) {
       claim = *taken;
       return CUDA_SUCCESS;
     }
     give_back(*taken);
+    const auto limit = over_file_limit(path_, taken->offset + size.count());
+    note_refusal(limit ? *limit : no_room(file_, path_, size, error));
   } while (ledger_->take_back_from_the_dead()); // the system is full, though the device is not
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-bool DeviceMemory::fill(const Claim& claim) {
+// The system's error, 0 for success.
+int DeviceMemory::fill(const Claim& claim) {
+  if (over_file_limit(path_, claim.offset + claim.size.count())) {
+    return EFBIG;
+  }
   if (!pattern_) {
     // The space must be there, or touching it would be SIGBUS on a full file system.
-    if (!ledger_->shared()) {
-      return true;
-    }
-    int error = EINTR;
-    while (error == EINTR) {
-      error = ::posix_fallocate(file_, static_cast<off_t>(claim.offset), static_cast<off_t>(claim.size.count()));
-    }
-    return error == 0;
+    return ledger_->shared() ? allocate_space(file_, claim.offset, claim.size) : 0;
   }
   // Writing through the file takes no page fault, and a full system answers with an error instead of a signal.
   for (Bytes done; done < claim.size; done += kPageBytes) {
@@ -101,12 +81,12 @@ bool DeviceMemory::fill(const Claim& claim) {
         if (written < 0 && errno == EINTR) {
           continue;
         }
-        return false;
+        return written < 0 ? errno : ENOSPC;
       }
       at += static_cast<std::size_t>(written);
     }
   }
-  return true;
+  return 0;
 }
 
 void DeviceMemory::give_back(const Claim& claim) {

@@ -10,18 +10,14 @@
 #include <atomic>
 #include <cuda.h>
 #include <memory>
+#include <string>
 
 namespace stillwake::emulation {
 
-/// Makes a file for a device's memory that only this process can reach. Errors: kOutOfHostMemory.
-[[nodiscard]] Result<int> private_device_file();
-/// Sets the length of a device's file: more offsets than can ever be given out. Errors: kOutOfHostMemory.
-[[nodiscard]] Result<void> lengthen_device_file(int file);
-
 class DeviceMemory {
 public:
-  /// Takes over the file; the ledger counts for the device of this index.
-  DeviceMemory(int file, DeviceIndex device, std::shared_ptr<Ledger> ledger);
+  /// Takes over the file, which sentences call `path`; the ledger counts for the device of this index.
+  DeviceMemory(int file, std::string path, DeviceIndex device, std::shared_ptr<Ledger> ledger);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
@@ -37,14 +33,15 @@ public:
   void set_pattern(bool on) { pattern_ = on; }
 
   /// Takes `size` bytes, a multiple of 2 MiB, filled with the pattern. CUDA_ERROR_OUT_OF_MEMORY when the device or the
-  /// system is full; then nothing is taken.
+  /// system is full; then nothing is taken, and a refusal note says what the system lacks.
   CUresult take(Bytes size, Claim& claim);
   void give_back(const Claim& claim);
 
 private:
-  bool fill(const Claim& claim);
+  int fill(const Claim& claim);
 
   const int file_;
+  const std::string path_;
   const DeviceIndex device_;
   const std::shared_ptr<Ledger> ledger_;
   std::atomic<bool> pattern_{true};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/emulation/emulation.h"
 
+#include "allocator/driver/emulation/device_file.h"
 #include "allocator/driver/emulation/shared_ledger.h"
 #include "allocator/driver/emulation/state.h"
 
@@ -17,8 +18,8 @@ Result<std::unique_ptr<Emulation>> Emulation::create(const EmulationOptions& opt
                                                     "; it must be 1 to " + std::to_string(kMostDevices));
   }
   if (options.memory < kPageBytes) {
-    return failure(ErrorCode::kInvalidArgument, "an emulated device of " + readable(options.memory) +
-                                                    " is too small; it must have at least " + readable(kPageBytes));
+    return failure(ErrorCode::kInvalidArgument, "an emulated device of " + exact(options.memory) +
+                                                    " is too small; it must have at least " + exact(kPageBytes));
   }
   if (!options.share.empty() && !emulation::SharedLedger::is_name(options.share)) {
     return failure(ErrorCode::kInvalidArgument, "\"" + options.share +
@@ -44,7 +45,8 @@ Result<std::unique_ptr<Emulation>> Emulation::create(const EmulationOptions& opt
     if (!file) {
       return failure(std::move(file).error());
     }
-    memories.push_back(std::make_shared<emulation::DeviceMemory>(*file, DeviceIndex(device), ledger));
+    std::string path = shared ? shared->device_path(DeviceIndex(device)) : "the memory file of an emulated device";
+    memories.push_back(std::make_shared<emulation::DeviceMemory>(*file, std::move(path), DeviceIndex(device), ledger));
   }
   return std::unique_ptr<Emulation>(new Emulation(std::make_unique<State>(std::move(memories), std::move(shared))));
 }

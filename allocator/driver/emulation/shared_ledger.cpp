@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/emulation/shared_ledger.h"
 
-#include "allocator/driver/emulation/device_memory.h"
-#include "allocator/driver/emulation/process_identity.h"
+#include "allocator/driver/emulation/device_file.h"
+#include "allocator/driver/emulation/ledger_table.h"
+#include "allocator/driver/emulation/refusal_note.h"
+#include "allocator/driver/emulation/share_sweep.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,60 +20,25 @@
 namespace stillwake::emulation {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x5374696C6C770001; // counts the layouts of Table
-constexpr std::size_t kMostMembers = 256;
-constexpr std::size_t kMostClaims = 65536;
-constexpr std::size_t kMostDevices = 64;
+constexpr std::size_t kMostMembers = LedgerTable::kMostMembers;
+constexpr std::size_t kMostClaims = LedgerTable::kMostClaims;
 
 tl::unexpected<Error> system_failure(const std::string& path, const char* what) {
   return failure(ErrorCode::kOutOfHostMemory, std::string(what) + " " + path + ": " + std::strerror(errno));
 }
 
-int allocate_space(int file, off_t offset, off_t size) {
-  int error = EINTR;
-  while (error == EINTR) {
-    error = ::posix_fallocate(file, offset, size);
-  }
-  return error;
-}
-
 } // namespace
-
-// The layout of the ledger's file. A process can die at any instruction: `used` can be counted again from the claims,
-// and a claim exists once its member is written, which is done last.
-struct SharedLedger::Table {
-  struct Device {
-    std::uint64_t capacity;
-    std::uint64_t used;
-    std::uint64_t next_offset;
-  };
-  struct Holding {
-    std::uint32_t member; ///< one more than its place, 0 for none
-    std::uint32_t device;
-    std::uint64_t offset;
-    std::uint64_t size;
-  };
-
-  std::uint64_t magic; ///< written when all else is
-  std::uint64_t memory;
-  std::uint32_t devices;
-  std::uint32_t next_claim; ///< where to look for a free one first
-  pthread_mutex_t mutex;
-  Device device[kMostDevices];
-  ProcessIdentity member[kMostMembers]; ///< number 0 for none
-  Holding claim[kMostClaims];
-};
 
 // Robust: when a holder dies the next one hears of it, and sets the counts right.
 class SharedLedger::Held {
 public:
-  explicit Held(Table& table) : table_(table) {
+  explicit Held(LedgerTable& table) : table_(table) {
     const int result = ::pthread_mutex_lock(&table_.mutex);
     if (result == EOWNERDEAD) {
-      for (Table::Device& device : table_.device) {
+      for (LedgerTable::Device& device : table_.device) {
         device.used = 0;
       }
-      for (const Table::Holding& claim : table_.claim) {
+      for (const LedgerTable::Holding& claim : table_.claim) {
         if (claim.member != 0) {
           table_.device[claim.device].used += claim.size;
         }
@@ -86,7 +53,7 @@ public:
   Held& operator=(const Held&) = delete;
 
 private:
-  Table& table_;
+  LedgerTable& table_;
 };
 
 bool SharedLedger::is_name(const std::string& name) {
@@ -96,6 +63,7 @@ bool SharedLedger::is_name(const std::string& name) {
 }
 
 Result<std::shared_ptr<SharedLedger>> SharedLedger::join(const std::string& name, int devices, Bytes memory) {
+  remove_dead_shares(name); // first: they may hold the room that this one needs
   while (true) {
     std::shared_ptr<SharedLedger> ledger(new SharedLedger(name));
     const auto opened = ledger->try_join(devices, memory);
@@ -109,13 +77,13 @@ Result<std::shared_ptr<SharedLedger>> SharedLedger::join(const std::string& name
 }
 
 Result<SharedLedger::Opened> SharedLedger::try_join(int devices, Bytes memory) {
-  file_ = ::open(path("ledger").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file_ < 0) {
-    return system_failure(path("ledger"), "cannot open");
-  }
+  const std::string path = ledger_path(name_);
+  auto file = open_share_file(path);
+  STILLWAKE_TRY(file);
+  file_ = *file;
   // Joining and leaving exclude each other by a lock of the file; the table's own mutex is in the file, not made yet.
   if (::flock(file_, LOCK_EX) != 0) {
-    return system_failure(path("ledger"), "cannot lock");
+    return system_failure(path, "cannot lock");
   }
   const Cleanup unlock([this] { ::flock(file_, LOCK_UN); });
   struct stat status {};
@@ -123,7 +91,9 @@ Result<SharedLedger::Opened> SharedLedger::try_join(int devices, Bytes memory) {
   if (status.st_nlink == 0) {
     return Opened::kGone;
   }
+  hold_life_lock(file_);
   STILLWAKE_TRY(make_table(devices, memory));
+  Cleanup leave_nothing([this] { remove_files_if_alone(); });
   STILLWAKE_TRY(open_devices(static_cast<int>(std::max<std::uint32_t>(table_->devices, 1))));
   const Held held(*table_);
   take_back_locked();
@@ -132,14 +102,14 @@ Result<SharedLedger::Opened> SharedLedger::try_join(int devices, Bytes memory) {
     STILLWAKE_TRY(open_devices(devices));
     table_->devices = static_cast<std::uint32_t>(devices);
     table_->memory = memory.count();
-    for (Table::Device& device : table_->device) {
+    for (LedgerTable::Device& device : table_->device) {
       device.capacity = memory.count();
     }
   } else if (table_->devices != static_cast<std::uint32_t>(devices) || table_->memory != memory.count()) {
     return failure(ErrorCode::kInvalidArgument,
                    "the share \"" + name_ + "\" has " + std::to_string(table_->devices) + " devices of " +
-                       readable(Bytes(table_->memory)) + " in use by other processes; this one asked for " +
-                       std::to_string(devices) + " of " + readable(memory) + " and must ask for the same");
+                       exact(Bytes(table_->memory)) + " in use by other processes; this one asked for " +
+                       std::to_string(devices) + " of " + exact(memory) + " and must ask for the same");
   }
   const auto place = free_member_locked();
   if (!place) {
@@ -149,30 +119,47 @@ Result<SharedLedger::Opened> SharedLedger::try_join(int devices, Bytes memory) {
   member_ = *place;
   table_->member[member_] = ProcessIdentity::own();
   joined_ = true;
+  leave_nothing.cancel();
   return Opened::kJoined;
+}
+
+Result<void> SharedLedger::make_room(const std::string& path) const {
+  constexpr Bytes kSize(sizeof(LedgerTable));
+  if (const auto limit = over_file_limit(path, kSize.count())) {
+    return failure(ErrorCode::kOutOfHostMemory, *limit);
+  }
+  if (::ftruncate(file_, 0) != 0) {
+    return system_failure(path, "cannot empty");
+  }
+  if (const int error = allocate_space(file_, 0, kSize); error != 0) {
+    return failure(ErrorCode::kOutOfHostMemory, no_room(file_, path, kSize, error));
+  }
+  return {};
 }
 
 Result<void> SharedLedger::make_table(int devices, Bytes memory) {
   struct stat status {};
   STILLWAKE_CHECK_EQ(::fstat(file_, &status), 0);
-  const bool fresh = status.st_size != static_cast<off_t>(sizeof(Table));
+  const bool fresh = status.st_size != static_cast<off_t>(sizeof(LedgerTable));
   // All of it is allocated, so that no access to it can meet a full /dev/shm.
-  if (fresh && (::ftruncate(file_, 0) != 0 || (errno = allocate_space(file_, 0, sizeof(Table))) != 0)) {
-    auto failed = system_failure(path("ledger"), "no space for");
-    ::unlink(path("ledger").c_str());
-    return failed;
+  const std::string path = ledger_path(name_);
+  if (fresh) {
+    if (auto room = make_room(path); !room) {
+      ::unlink(path.c_str());
+      return room;
+    }
   }
-  void* at = ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  void* at = ::mmap(nullptr, sizeof(LedgerTable), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
   if (at == MAP_FAILED) {
-    return system_failure(path("ledger"), "cannot map");
+    return system_failure(path, "cannot map");
   }
-  ::madvise(at, sizeof(Table), MADV_DONTFORK);
-  table_ = static_cast<Table*>(at);
-  if (!fresh && table_->magic == kMagic) {
+  ::madvise(at, sizeof(LedgerTable), MADV_DONTFORK);
+  table_ = static_cast<LedgerTable*>(at);
+  if (!fresh && table_->magic == LedgerTable::kMagic) {
     return {};
   }
   // New, or begun by a process that died before the magic was written: nobody uses it yet.
-  std::memset(at, 0, sizeof(Table));
+  std::memset(at, 0, sizeof(LedgerTable));
   pthread_mutexattr_t attributes;
   ::pthread_mutexattr_init(&attributes);
   ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
@@ -181,19 +168,17 @@ Result<void> SharedLedger::make_table(int devices, Bytes memory) {
   ::pthread_mutexattr_destroy(&attributes);
   table_->devices = static_cast<std::uint32_t>(devices);
   table_->memory = memory.count();
-  table_->magic = kMagic;
+  table_->magic = LedgerTable::kMagic;
   return {};
 }
 
 Result<void> SharedLedger::open_devices(int devices) {
   for (int device = static_cast<int>(devices_.size()); device < devices; ++device) {
-    const std::string where = path(std::to_string(device));
-    const int file = ::open(where.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file < 0) {
-      return system_failure(where, "cannot open");
-    }
-    devices_.push_back(file);
-    STILLWAKE_TRY(lengthen_device_file(file));
+    const std::string path = device_path(DeviceIndex(device));
+    auto file = open_share_file(path);
+    STILLWAKE_TRY(file);
+    devices_.push_back(*file);
+    STILLWAKE_TRY(lengthen_device_file(*file, path));
   }
   return {};
 }
@@ -201,7 +186,7 @@ Result<void> SharedLedger::open_devices(int devices) {
 SharedLedger::~SharedLedger() {
   leave();
   if (table_ != nullptr) {
-    ::munmap(table_, sizeof(Table));
+    ::munmap(table_, sizeof(LedgerTable));
   }
   for (int device : devices_) {
     ::close(device);
@@ -221,34 +206,44 @@ void SharedLedger::leave() {
     const Held held(*table_);
     release_member_locked(member_);
     take_back_locked();
-    if (alone_locked()) {
-      for (std::uint32_t device = 0; device < devices_.size(); ++device) {
-        ::unlink(path(std::to_string(device)).c_str());
-      }
-      ::unlink(path("ledger").c_str());
-    }
   }
+  remove_files_if_alone();
   ::flock(file_, LOCK_UN);
+}
+
+void SharedLedger::remove_files_if_alone() {
+  const Held held(*table_);
+  if (table_->has_living_member()) {
+    return;
+  }
+  for (std::size_t device = 0; device < std::max<std::size_t>(devices_.size(), table_->devices); ++device) {
+    ::unlink(emulation::device_path(name_, device).c_str());
+  }
+  ::unlink(ledger_path(name_).c_str());
+}
+
+std::string SharedLedger::device_path(DeviceIndex device) const {
+  return emulation::device_path(name_, static_cast<std::size_t>(device.value()));
 }
 
 Result<int> SharedLedger::open_device(DeviceIndex device) const {
   const int file = ::fcntl(devices_[static_cast<std::size_t>(device.value())], F_DUPFD_CLOEXEC, 0);
   if (file < 0) {
-    return system_failure(path(std::to_string(device.value())), "cannot open");
+    return system_failure(device_path(device), "cannot open");
   }
   return file;
 }
 
 std::optional<Claim> SharedLedger::take(DeviceIndex device, Bytes size) {
   const Held held(*table_);
-  Table::Device& row = table_->device[device.value()];
+  LedgerTable::Device& row = table_->device[device.value()];
   const auto fits = [&] { return row.used <= row.capacity && size.count() <= row.capacity - row.used; };
   if (!fits() && !(take_back_locked() && fits())) {
     return std::nullopt;
   }
   for (std::uint32_t tried = 0; tried < kMostClaims; ++tried) {
     const std::uint32_t place = (table_->next_claim + tried) % kMostClaims;
-    Table::Holding& claim = table_->claim[place];
+    LedgerTable::Holding& claim = table_->claim[place];
     if (claim.member == 0) {
       table_->next_claim = place + 1;
       claim.device = static_cast<std::uint32_t>(device.value());
@@ -260,12 +255,13 @@ std::optional<Claim> SharedLedger::take(DeviceIndex device, Bytes size) {
       return Claim{claim.offset, size, place};
     }
   }
+  note_refusal("the share \"" + name_ + "\" is full: it has " + std::to_string(kMostClaims) + " allocations");
   return std::nullopt;
 }
 
 void SharedLedger::give_back(DeviceIndex device, const Claim& claim) {
   const Held held(*table_);
-  Table::Holding& row = table_->claim[claim.entry];
+  LedgerTable::Holding& row = table_->claim[claim.entry];
   if (row.member != member_ + 1 || row.offset != claim.offset) {
     return; // `leave` was quicker, at exit
   }
@@ -305,7 +301,7 @@ bool SharedLedger::take_back_locked() {
 }
 
 void SharedLedger::release_member_locked(std::size_t member) {
-  for (Table::Holding& claim : table_->claim) {
+  for (LedgerTable::Holding& claim : table_->claim) {
     if (claim.member != member + 1) {
       continue;
     }

@@ -12,18 +12,22 @@
 
 namespace stillwake::emulation {
 
+struct LedgerTable;
+
 class SharedLedger final : public Ledger {
 public:
   /// Whether a share may have this name: letters, digits, - and _, at most 64.
   static bool is_name(const std::string& name);
 
-  /// Errors: kInvalidArgument when living processes began the share with other options; kOutOfHostMemory when /dev/shm
-  /// is full or not there.
+  /// Errors: kInvalidArgument when living processes began the share with other options, or when its files belong to
+  /// another user; kOutOfHostMemory when /dev/shm is full or not there, or RLIMIT_FSIZE too small. Each names the file;
+  /// none leaves one behind. Files of other shares without a living member are removed (share_sweep.h).
   [[nodiscard]] static Result<std::shared_ptr<SharedLedger>> join(const std::string& name, int devices, Bytes memory);
   ~SharedLedger() override;
 
   /// A descriptor of the device's file, the caller's to close. Errors: kOutOfHostMemory.
   [[nodiscard]] Result<int> open_device(DeviceIndex device) const;
+  std::string device_path(DeviceIndex device) const;
 
   /// Gives back all that this member holds, and removes the files when it is the last. Idempotent.
   void leave();
@@ -37,15 +41,16 @@ public:
   bool take_back_from_the_dead() override;
 
 private:
-  struct Table;
   class Held; // the table's lock
   enum class Opened { kJoined, kGone };
 
   explicit SharedLedger(std::string name) : name_(std::move(name)) {}
   [[nodiscard]] Result<Opened> try_join(int devices, Bytes memory);
   [[nodiscard]] Result<void> make_table(int devices, Bytes memory);
+  [[nodiscard]] Result<void> make_room(const std::string& path) const;
   [[nodiscard]] Result<void> open_devices(int devices);
-  std::string path(const std::string& what) const { return "/dev/shm/stillwake-" + name_ + "-" + what; }
+  /// With the file's lock held.
+  void remove_files_if_alone();
 
   // With the table's lock held.
   bool take_back_locked();
@@ -55,7 +60,7 @@ private:
 
   const std::string name_;
   int file_ = -1;
-  Table* table_ = nullptr;
+  LedgerTable* table_ = nullptr;
   std::size_t member_ = 0;
   bool joined_ = false;
   std::vector<int> devices_; ///< descriptors, to punch what the dead held

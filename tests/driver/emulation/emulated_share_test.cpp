@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several processes on one emulated device. The other process is this program again, in a role that the environment
 // names (see main.cpp).
+#include "allocator/driver/emulation/ledger_table.h"
 #include "tests/driver/emulation/emulated.h"
 #include "tests/driver/emulation/other_process.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 namespace stillwake {
 namespace {
@@ -99,6 +106,79 @@ TEST_F(EmulatedShare, AShareOfTheDeadIsBegunAnew) {
   EXPECT_EQ(one.create(kMiB * 8, handle), CUDA_SUCCESS);
 }
 
+TEST_F(EmulatedShare, WhoeverOpensAnyShareRemovesWhatTheDeadLeftOfOthers) {
+  OtherProcess living("take-40", name_);
+  ASSERT_EQ(living.line(), "CUDA_SUCCESS");
+  const std::string dead = name_ + "-dead";
+  {
+    OtherProcess other("take-40", dead);
+    ASSERT_EQ(other.line(), "CUDA_SUCCESS");
+    other.kill();
+  }
+  const auto left = [](const std::string& share) {
+    return std::filesystem::exists("/dev/shm/stillwake-" + share + "-ledger") +
+           std::filesystem::exists("/dev/shm/stillwake-" + share + "-0");
+  };
+  ASSERT_EQ(left(dead), 2);
+  { const Emulated third({.devices = 1, .memory = kMiB * 2, .share = name_ + "-third"}); }
+  EXPECT_EQ(left(dead), 0);
+  EXPECT_EQ(left(name_), 2) << "its process lives";
+}
+
+TEST_F(EmulatedShare, AShareWhoseProcessesCannotBeSeenFromHereIsLeftAlone) {
+  // As a member in another container: its number means nothing here, but its lock is seen.
+  Emulated one(options());
+  const std::string path = "/dev/shm/stillwake-" + name_ + "-ledger";
+  const int ledger = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(ledger, 0);
+  void* at = ::mmap(nullptr, sizeof(emulation::LedgerTable), PROT_READ | PROT_WRITE, MAP_SHARED, ledger, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  emulation::ProcessIdentity& member = static_cast<emulation::LedgerTable*>(at)->member[0];
+  const pid_t number = std::exchange(member.number, 1 << 28); // no process of ours has it
+  { const Emulated other({.devices = 1, .memory = kMiB * 2, .share = name_ + "-other"}); }
+  EXPECT_TRUE(std::filesystem::exists(path));
+  member.number = number;
+  ::munmap(at, sizeof(emulation::LedgerTable));
+  ::close(ledger);
+}
+
+TEST_F(EmulatedShare, AFileOfAnotherUserIsNamedWithItsOwner) {
+  Emulated one(options());
+  for (const char* file : {"ledger", "0"}) {
+    const std::string path = "/dev/shm/stillwake-" + name_ + "-" + file;
+    ASSERT_EQ(::chmod(path.c_str(), std::string(file) == "0" ? 0 : 0666), 0);
+  }
+  const std::string owner = "user " + std::to_string(::geteuid());
+  {
+    OtherProcess other("join-as-nobody", name_); // may open the ledger
+    const std::string line = other.line();
+    EXPECT_EQ(line.rfind("invalid argument: /dev/shm/stillwake-" + name_ + "-0 belongs to " + owner, 0), 0u) << line;
+  }
+  ASSERT_EQ(::chmod(("/dev/shm/stillwake-" + name_ + "-ledger").c_str(), 0), 0);
+  OtherProcess other("join-as-nobody", name_);
+  const std::string line = other.line();
+  EXPECT_EQ(line.rfind("invalid argument: /dev/shm/stillwake-" + name_ + "-ledger belongs to " + owner, 0), 0u) << line;
+  EXPECT_NE(line.find("give the share another name"), std::string::npos) << line;
+}
+
+TEST_F(EmulatedShare, AFileSizeLimitIsAnErrorAndNoSignal) {
+  for (const char* role : {"limit-alone", "limit-share"}) {
+    OtherProcess other(role, name_);
+    const std::string line = other.line();
+    EXPECT_EQ(line.rfind("out of host memory: ", 0), 0u) << line;
+    EXPECT_NE(line.find("RLIMIT_FSIZE is 1.0 MiB (1048576 bytes)"), std::string::npos) << line;
+    EXPECT_EQ(other.wait(), 0) << role;
+    EXPECT_EQ(files(), 0u);
+  }
+  for (const char* role : {"limit-later-alone", "limit-later-share"}) {
+    OtherProcess other(role, name_);
+    const std::string line = other.line();
+    EXPECT_EQ(line.rfind("CUDA_SUCCESS CUDA_ERROR_OUT_OF_MEMORY CUDA_ERROR_OUT_OF_MEMORY ", 0), 0u) << line;
+    EXPECT_NE(line.find("RLIMIT_FSIZE is 16.0 MiB (16777216 bytes)"), std::string::npos) << line;
+    EXPECT_EQ(other.wait(), 0) << role;
+  }
+}
+
 TEST_F(EmulatedShare, OtherOptionsThanTheLivingHaveAreRefused) {
   Emulated one(options());
   const auto other = Emulation::create(options(kMiB * 32));
@@ -121,6 +201,13 @@ TEST_F(EmulatedShare, AFullFileSystemIsOutOfMemoryAndNoSignal) {
     GTEST_SKIP() << "needs the right to mount a small /dev/shm of its own";
   }
   EXPECT_EQ(answer, "CUDA_ERROR_OUT_OF_MEMORY CUDA_ERROR_OUT_OF_MEMORY CUDA_SUCCESS");
+  const std::string needs = "/dev/shm/stillwake-" + name_ + "-0 needs 32.0 MiB (33554432 bytes) more, ";
+  for (const char* how : {"filled", "reserved"}) {
+    const std::string note = other.line();
+    EXPECT_EQ(note.rfind(needs, 0), 0u) << how << ": " << note;
+    EXPECT_NE(note.find(" bytes) are free in /dev/shm: No space left on device"), std::string::npos) << note;
+  }
+  EXPECT_EQ(other.line(), "") << "a success has nothing to tell";
   EXPECT_EQ(other.wait(), 0);
 }
 

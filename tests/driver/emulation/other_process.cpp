@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <spawn.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,15 +58,73 @@ int full(const std::string& share) {
   Emulated emulated({.devices = 1, .memory = kGiB, .share = share});
   CUmemGenericAllocationHandle handle = 0;
   const CUresult filled = emulated.create(kMiB * 32, handle);
+  std::string notes = "\n" + emulated.table().explain(CallId::cuMemCreate);
   emulated->set_pattern(false);
   const CUresult reserved = emulated.create(kMiB * 32, handle);
+  notes += "\n" + emulated.table().explain(CallId::cuMemCreate);
   const CUresult small = emulated.create(kMiB * 8, handle);
+  notes += "\n" + emulated.table().explain(CallId::cuMemCreate);
   const CUdeviceptr address = emulated.reserve(kMiB * 8);
   EXPECT_EQ(emulated.table().cuMemMap(address, (kMiB * 8).size(), 0, handle, 0), CUDA_SUCCESS);
   EXPECT_EQ(emulated.set_access(address, kMiB * 8), CUDA_SUCCESS);
   std::fill_n(reinterpret_cast<char*>(address), (kMiB * 8).size(), static_cast<char>(1));
-  say(std::string(name_of(emulated, filled)) + " " + name_of(emulated, reserved) + " " + name_of(emulated, small));
+  say(std::string(name_of(emulated, filled)) + " " + name_of(emulated, reserved) + " " + name_of(emulated, small) +
+      notes);
   return ::testing::Test::HasFailure() ? 1 : 0;
+}
+
+std::string describe(const Result<std::unique_ptr<Emulation>>& made) { return made ? "made" : made.error().describe(); }
+
+int join_as_nobody(const std::string& share) {
+  constexpr uid_t kNobody = 65534;
+  if (::geteuid() == 0) {
+    EXPECT_EQ(::setresuid(kNobody, kNobody, kNobody), 0); // root may open everything
+  }
+  say(describe(Emulation::create({.devices = 1, .memory = kMiB * 64, .share = share})));
+  return ::testing::Test::HasFailure() ? 1 : 0;
+}
+
+void limit_file_size(Bytes size) {
+  const rlimit limit{size.size(), RLIM_INFINITY};
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+int limit(const std::string& share) {
+  limit_file_size(kMiB);
+  say(describe(Emulation::create({.devices = 1, .memory = kMiB * 64, .share = share})));
+  return ::testing::Test::HasFailure() ? 1 : 0;
+}
+
+// The limit comes when the emulation runs already.
+int limit_later(const std::string& share) {
+  Emulated emulated({.devices = 1, .memory = kMiB * 64, .share = share});
+  limit_file_size(kMiB * 16);
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult below = emulated.create(kMiB * 8, handle);
+  const CUresult filled = emulated.create(kMiB * 16, handle);
+  std::string note = emulated.table().explain(CallId::cuMemCreate);
+  emulated->set_pattern(share.empty()); // a private device does not reserve what it does not fill
+  const CUresult reserved = emulated.create(kMiB * 16, handle);
+  say(std::string(name_of(emulated, below)) + " " + name_of(emulated, filled) + " " + name_of(emulated, reserved) +
+      " " + note);
+  return ::testing::Test::HasFailure() ? 1 : 0;
+}
+
+int play(const std::string& role, const std::string& share) {
+  if (role == "take-40") {
+    return take(share);
+  }
+  if (role == "exit-open") {
+    return exit_open(share);
+  }
+  if (role == "join-as-nobody") {
+    return join_as_nobody(share);
+  }
+  if (role.rfind("limit", 0) == 0) {
+    const std::string where = role.find("alone") != std::string::npos ? "" : share;
+    return role.find("later") != std::string::npos ? limit_later(where) : limit(where);
+  }
+  return full(share);
 }
 
 } // namespace
@@ -75,9 +134,7 @@ int play_role() {
   if (role == nullptr) {
     return -1;
   }
-  const std::string name = role;
-  const std::string share = std::getenv("STILLWAKE_TEST_SHARE");
-  return name == "take-40" ? take(share) : name == "exit-open" ? exit_open(share) : full(share);
+  return play(role, std::getenv("STILLWAKE_TEST_SHARE"));
 }
 
 OtherProcess::OtherProcess(const std::string& role, const std::string& share) {
