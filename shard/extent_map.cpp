@@ -11,8 +11,8 @@ Pages smaller(Pages a, Pages b) { return std::min(a, b); }
 Error out_of_memory(Device& device, Pages needed, Error error) {
   if (auto memory = device.memory_info()) {
     const Bytes free = memory->first;
-    error.message = "needed " + readable(Bytes(needed)) + " of device " + std::to_string(device.index().value()) +
-                    ", free " + readable(free) + " of " + readable(memory->second) + ", largest possible " +
+    error.message = "needed " + exact(Bytes(needed)) + " of device " + std::to_string(device.index().value()) +
+                    ", free " + exact(free) + " of " + readable(memory->second) + ", largest possible " +
                     readable(Bytes(pages_below(free)));
   }
   return error;

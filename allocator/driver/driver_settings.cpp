@@ -63,7 +63,7 @@ Result<void> settle_memory(const DriverOptions& options, DriverSettings& setting
   if (options.emulated_memory) {
     settings.emulated_memory = *options.emulated_memory;
     if (!possible(settings.emulated_memory)) {
-      return wrong("DriverOptions::emulated_memory", readable(settings.emulated_memory), right);
+      return wrong("DriverOptions::emulated_memory", exact(settings.emulated_memory), right);
     }
   } else if (const auto text = variable("STILLWAKE_EMULATED_MEMORY")) {
     const Result<Bytes> size = parse_bytes(*text);

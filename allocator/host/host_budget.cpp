@@ -12,8 +12,8 @@ namespace {
 Bytes left_of(Bytes limit, Bytes used) { return used < limit ? limit - used : Bytes(0); }
 
 std::string over_budget(Bytes needed, Bytes free, Bytes limit, const std::string& who) {
-  return "pinning needs " + readable(needed) + " more of host memory, free are " + readable(free) + " of " +
-         readable(limit) + " (" + who + ")";
+  return "pinning needs " + exact(needed) + " more of host memory, free are " + exact(free) + " of " + readable(limit) +
+         " (" + who + ")";
 }
 
 } // namespace

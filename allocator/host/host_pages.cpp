@@ -43,10 +43,10 @@ Error system_error(const char* doing, Bytes size, int error) {
 /// What pinning was refused as. The driver says OUT_OF_MEMORY, OPERATING_SYSTEM or NOT_PERMITTED for a system that
 /// will not pin; what can only be a mistake of the caller, or a dead context, keeps its own code.
 Error pin_error(const Device& device, CUresult result, Bytes size) {
-  std::string doing = "pinning " + readable(size) + " of host memory";
+  std::string doing = "pinning " + exact(size) + " of host memory";
   rlimit locked = {};
   if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY && locked.rlim_cur < size.count()) {
-    doing += ", where RLIMIT_MEMLOCK is " + readable(Bytes(locked.rlim_cur)) + " (raise it if the system enforces it)";
+    doing += ", where RLIMIT_MEMLOCK is " + exact(Bytes(locked.rlim_cur)) + " (raise it if the system enforces it)";
   }
   Error error = driver_error(device.table(), CallId::cuMemHostRegister, result, std::move(doing));
   const bool mistake = result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED ||

@@ -14,10 +14,10 @@ Result<Physical> Physical::create(Device& device, Pages pages) {
   CUmemGenericAllocationHandle handle = 0;
   const CUresult result = device.table().cuMemCreate(&handle, Bytes(pages).size(), &properties, 0);
   if (result != CUDA_SUCCESS) {
-    std::string doing = "taking " + readable(Bytes(pages)) + " of device " + std::to_string(device.index().value());
+    std::string doing = "taking " + exact(Bytes(pages)) + " of device " + std::to_string(device.index().value());
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
       if (auto memory = device.memory_info()) {
-        doing += ", which has " + readable(memory->first) + " free of " + readable(memory->second);
+        doing += ", which has " + exact(memory->first) + " free of " + readable(memory->second);
       }
     }
     return failure(driver_error(device.table(), CallId::cuMemCreate, result, std::move(doing)));

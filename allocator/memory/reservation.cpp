@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/memory/reservation.h"
 
-#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -9,10 +8,7 @@ namespace stillwake {
 namespace {
 
 std::string pages_at(DeviceAddress address, Pages pages) {
-  char text[96];
-  std::snprintf(text, sizeof(text), "%s at 0x%llx", readable(Bytes(pages)).c_str(),
-                static_cast<unsigned long long>(address.value()));
-  return text;
+  return readable(Bytes(pages)) + " at " + hexadecimal(address);
 }
 
 } // namespace

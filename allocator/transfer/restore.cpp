@@ -22,7 +22,7 @@ Result<std::unique_ptr<RestoreJob>> Restore::start(const RestoreTools& tools, st
   const NvtxRange nvtx("stillwake: restore");
   if (chunk < kPageBytes) {
     return failure(ErrorCode::kInvalidArgument,
-                   "a chunk of " + readable(chunk) + " holds no page; give at least " + readable(kPageBytes));
+                   "a chunk of " + exact(chunk) + " holds no page; give at least " + exact(kPageBytes));
   }
   std::unique_ptr<Restore> job(new Restore(tools, std::move(tasks), chunk));
   Result<void> queued = job->queue();
@@ -169,8 +169,9 @@ Result<void> Restore::make_wait(Stream stream, std::size_t chunk) {
   const CUresult asked = table.cuStreamIsCapturing(stream, &capture);
   // The legacy stream answers with this error while another stream captures.
   if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-    return failure(ErrorCode::kBusy, "the stream is capturing, and would record the wait for the wake; wait before the "
-                                     "capture begins");
+    return failure(ErrorCode::kBusy, "stream " + hexadecimal(stream) +
+                                         " is capturing, and would record the wait for the wake; wait before the "
+                                         "capture begins");
   }
   STILLWAKE_TRY(check_call(table, CallId::cuStreamIsCapturing, asked, "asking whether a stream is capturing"));
   return STILLWAKE_CALL(table, "making a stream wait for a wake", cuStreamWaitEvent, stream, ready_[chunk].get(), 0u);
