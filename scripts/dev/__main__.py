@@ -43,10 +43,11 @@ def command_test(options):
             testing.run_sanitized(options.sanitize, tally, again)
         else:
             builds.configure(builds.PLAIN, again)
-            builds.compile_targets(builds.PLAIN)
             suites = testing.known_suites(builds.PLAIN)
             if options.suite and options.suite not in suites:
-                die(f"there is no suite '{options.suite}'; there are {', '.join(sorted(suites))}")
+                die(f"{builds.PLAIN.folder}/ was set up without suite '{options.suite}'; it has "
+                    f"{', '.join(sorted(suites))}")
+            builds.compile_targets(builds.PLAIN)
             testing.run(builds.PLAIN, [options.suite] if options.suite else [], tally)
             if everything and not options.suite:
                 for name in builds.SANITIZED:
@@ -105,7 +106,7 @@ def parse(words):
     show = add("demo", command_demo, "real weights sleep and wake, on a GPU or on the emulated driver")
     show.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on; --help lists them; --weights FILE")
     test = add("test", command_test, "build and run the tests; the last line counts them")
-    test.add_argument("suite", nargs="?", help="one suite: unit, model, lint, tidy, install, gpu, multi_gpu, stress")
+    test.add_argument("suite", nargs="?", choices=testing.suites_in_tree(), help="one suite; all when none is named")
     test.add_argument("--sanitize", choices=sorted(builds.SANITIZED), help="unit and model under a sanitizer")
     test.add_argument("--everything", action="store_true", help="what CI runs: the sanitizers too")
     bench = add("bench", command_bench, "build for speed and run the benchmarks")

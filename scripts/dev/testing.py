@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs suites through Meson and counts what its own log of the run says."""
 import json
+import re
 import subprocess
 from dataclasses import dataclass
 
@@ -33,6 +34,12 @@ class Tally:
 
     def __str__(self):
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def suites_in_tree():
+    """The suites that tests of this tree name; a build folder may lack some."""
+    recipes = sorted((ROOT / "tests").rglob("meson.build"))
+    return sorted({name for recipe in recipes for name in re.findall(r"suite: *'(\w+)'", recipe.read_text())})
 
 
 def known_suites(build):
