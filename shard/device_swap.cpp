@@ -14,18 +14,14 @@ constexpr Pages kBatch{64};
 DeviceSwap::DeviceSwap(Device& device, std::vector<ShardCore*> outgoing, SavePlan* plan, std::vector<Incoming> incoming,
                        Bytes chunk)
     : device_(device), outgoing_(std::move(outgoing)), plan_(plan), incoming_(std::move(incoming)), chunk_(chunk),
-      placed_(incoming_.size()), waking_(incoming_.size()) {
+      placed_(incoming_.size()) {
   Pages out;
   Pages in;
   for (ShardCore* core : outgoing_) {
     out += pages_below(core->extents().mapped());
   }
   for (std::size_t i = 0; i < incoming_.size(); ++i) {
-    ShardCore& core = *incoming_[i].core;
-    waking_[i].core = &core;
-    waking_[i].name = core.name();
-    waking_[i].base = core.reservation().base();
-    waking_[i].size = core.reservation().size();
+    waking_.emplace_back(*incoming_[i].core);
     for (const MappedRun& run : incoming_[i].missing) {
       in += run.pages.count;
     }
@@ -328,7 +324,10 @@ Result<void> DeviceSwap::roll_back() {
     placed_[i].clear();
   }
   RestorePlan plan;
-  std::vector<WakingShard> shards(outgoing_.size());
+  std::vector<WakingShard> shards;
+  for (ShardCore* core : outgoing_) {
+    shards.emplace_back(*core);
+  }
   for (const Unmapped& gone : unmapped_) {
     Physical handle = pool_.take_exactly(gone.pages.count);
     std::vector<Physical> handles;
@@ -347,7 +346,6 @@ Result<void> DeviceSwap::roll_back() {
     gone.core->extents().add(std::move(*extents));
     const auto index = static_cast<std::size_t>(
         std::distance(outgoing_.begin(), std::find(outgoing_.begin(), outgoing_.end(), gone.core)));
-    shards[index].core = gone.core;
     add_to_plan(plan, shards[index], static_cast<std::uint32_t>(index), {gone.pages});
   }
   unmapped_.clear();

@@ -20,7 +20,8 @@ public:
   /// Errors: kBusy (the stream is capturing), kInvalidArgument (a stream of a device that has no access to what is
   /// woken), kLost.
   [[nodiscard]] Result<void> wait(Stream stream);
-  /// The same for one range of device addresses in a woken shard. kInvalidArgument for a range outside of them.
+  /// The same for one range of device addresses in a shard of the woken set. One that was awake already is ready, so
+  /// nothing happens for its ranges. kInvalidArgument for a range outside of the set.
   [[nodiscard]] Result<void> wait(Stream stream, const void* pointer, Bytes size);
 
   /// Whether everything is restored, without waiting.

@@ -76,6 +76,7 @@ Result<void> WakeStage::hold(const std::vector<ShardCore*>& set) {
       STILLWAKE_TRY(waking->result()); // somebody else's wake is under way: it is waited for
     }
     if (core->stored_state() == ShardState::kAwake) {
+      ready_.emplace_back(*core);
       continue;
     }
     STILLWAKE_TRY(held_.hold(*core));
@@ -253,11 +254,7 @@ Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards
   std::vector<WakingJob> jobs;
   std::vector<RestorePlan> plans;
   for (Part& part : parts_) {
-    WakingShard shard;
-    shard.core = part.core;
-    shard.name = part.core->name();
-    shard.base = part.core->reservation().base();
-    shard.size = part.core->reservation().size();
+    WakingShard shard(*part.core);
     auto job = std::find_if(jobs.begin(), jobs.end(), [&](WakingJob& j) { return j.device == &part.core->device(); });
     shard.job = static_cast<std::size_t>(std::distance(jobs.begin(), job));
     if (job == jobs.end()) {
@@ -270,7 +267,7 @@ Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards
   for (const WakeFirst& first : options_.first) {
     const DeviceAddress address(first.pointer);
     auto shard = std::find_if(shards.begin(), shards.end(), [&](const WakingShard& s) {
-      return s.base <= address && address < s.base + s.size && first.size <= s.base + s.size - address;
+      return s.contains(address) && first.size <= s.base + s.size - address;
     });
     if (shard == shards.end()) {
       continue; // it may lie in a shard of the set that is awake already
@@ -330,7 +327,7 @@ Result<std::shared_ptr<Waking>> WakeStage::commit(const std::vector<Stream>& str
   for (const Part& part : parts_) {
     report_.host_pinned += part.core->mirror().pinned();
   }
-  auto waking = std::make_shared<Waking>(std::move(shards), std::move(*jobs), report_, begin_, clock_);
+  auto waking = std::make_shared<Waking>(std::move(shards), ready_, std::move(*jobs), report_, begin_, clock_);
   for (Stream stream : streams) {
     if (auto waits = waking->wait_all(stream); !waits) {
       waking.reset(); // waits for what is on its way: it can still be undone

@@ -57,6 +57,7 @@ private:
   Clock& clock_;
   HeldSet held_;
   std::vector<Part> parts_;
+  std::vector<ShardPlace> ready_; // of shards that were awake already
   Report report_;
   TimePoint begin_;
   bool over_ = false;

@@ -7,9 +7,19 @@
 
 namespace stillwake {
 
-Waking::Waking(std::vector<WakingShard> shards, std::vector<WakingJob> jobs, Report report, TimePoint begin,
-               Clock& clock)
-    : shards_(std::move(shards)), jobs_(std::move(jobs)), report_(std::move(report)), begin_(begin), clock_(clock) {}
+Result<void> ShardPlace::check_range(DeviceAddress address, Bytes length) const {
+  if (length == Bytes(0) || length > size - (address - base)) {
+    return failure(ErrorCode::kInvalidArgument, "a range of " + std::to_string(length.count()) +
+                                                    " bytes does not end within shard '" + name +
+                                                    "'; give a range of one woken block");
+  }
+  return {};
+}
+
+Waking::Waking(std::vector<WakingShard> shards, std::vector<ShardPlace> ready, std::vector<WakingJob> jobs,
+               Report report, TimePoint begin, Clock& clock)
+    : shards_(std::move(shards)), ready_(std::move(ready)), jobs_(std::move(jobs)), report_(std::move(report)),
+      begin_(begin), clock_(clock) {}
 
 Result<void> Waking::wait_chunk(WakingJob& job, Stream stream, std::size_t chunk) {
   if (job.restore == nullptr) {
@@ -67,16 +77,11 @@ Result<void> Waking::wait_shard(const ShardCore& core, Stream stream) {
 Result<void> Waking::wait_range(Stream stream, DeviceAddress address, Bytes size) {
   RankedLock lock(mutex_);
   for (WakingShard& shard : shards_) {
-    const bool starts_inside = shard.base <= address && address < shard.base + shard.size;
-    if (!starts_inside) {
+    if (!shard.contains(address)) {
       continue;
     }
+    STILLWAKE_TRY(shard.check_range(address, size));
     const Bytes offset = address - shard.base;
-    if (size == Bytes(0) || size > shard.size - offset) {
-      return failure(ErrorCode::kInvalidArgument, "a range of " + std::to_string(size.count()) +
-                                                      " bytes does not end within shard '" + shard.name +
-                                                      "'; give a range of one woken block");
-    }
     if (settled_ || jobs_[shard.job].restore == nullptr) {
       return {}; // once it is settled there are no jobs any more
     }
@@ -93,6 +98,11 @@ Result<void> Waking::wait_range(Stream stream, DeviceAddress address, Bytes size
       }
     }
     return chunk ? wait_chunk(job, stream, *chunk) : Result<void>();
+  }
+  for (const ShardPlace& shard : ready_) {
+    if (shard.contains(address)) {
+      return shard.check_range(address, size);
+    }
   }
   return failure(ErrorCode::kInvalidArgument,
                  "address " + std::to_string(address.value()) + " lies in no shard that this ticket wakes");

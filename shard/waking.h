@@ -11,12 +11,25 @@
 
 namespace stillwake {
 
-/// A shard that is being woken, and where its pages are in its device's job.
-struct WakingShard {
-  ShardCore* core = nullptr; ///< null once settled: the shard may be gone
+/// Where the addresses of a shard are. It may outlive the shard.
+struct ShardPlace {
+  explicit ShardPlace(const ShardCore& shard)
+      : name(shard.name()), base(shard.reservation().base()), size(shard.reservation().size()) {}
+
+  bool contains(DeviceAddress address) const { return base <= address && address < base + size; }
+  /// kInvalidArgument for a range that starts here and is empty, or ends elsewhere.
+  [[nodiscard]] Result<void> check_range(DeviceAddress address, Bytes length) const;
+
   std::string name;
   DeviceAddress base;
   Bytes size;
+};
+
+/// A shard that is being woken, and where its pages are in its device's job.
+struct WakingShard : ShardPlace {
+  explicit WakingShard(ShardCore& shard) : ShardPlace(shard), core(&shard) {}
+
+  ShardCore* core;                         ///< null once settled: the shard may be gone
   std::size_t job = 0;                     ///< index into the jobs
   std::vector<std::uint32_t> task_of_page; ///< by page of the reservation; kNoTask where nothing is mapped
   std::vector<PageRange> kept;             ///< pages that stay pinned after the wake
@@ -37,7 +50,9 @@ struct WakingJob {
 
 class Waking {
 public:
-  Waking(std::vector<WakingShard> shards, std::vector<WakingJob> jobs, Report report, TimePoint begin, Clock& clock);
+  /// `ready`: shards of the set that were awake already, so that nobody need know which those were to wait for a range.
+  Waking(std::vector<WakingShard> shards, std::vector<ShardPlace> ready, std::vector<WakingJob> jobs, Report report,
+         TimePoint begin, Clock& clock);
 
   /// Holds up everybody who would settle it, until the shards are handed over.
   [[nodiscard]] RankedLock lock() { return RankedLock(mutex_); }
@@ -63,6 +78,7 @@ private:
 
   RankedMutex mutex_{LockRank::kTransition};
   std::vector<WakingShard> shards_;
+  const std::vector<ShardPlace> ready_;
   std::vector<WakingJob> jobs_;
   Report report_;
   std::optional<Error> error_;

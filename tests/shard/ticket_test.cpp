@@ -141,6 +141,34 @@ TEST_F(Tickets, ARangeOutsideOfTheWokenShardsIsRefused) {
   }
 }
 
+TEST_F(Tickets, ARangeOfAShardThatWasAwakeAlreadyIsReady) {
+  Shard shard = make_shard();
+  Shard awake = make_shard("awake");
+  auto* block = static_cast<std::byte*>(allocate(shard, kSize));
+  auto* in_awake = static_cast<std::byte*>(allocate(awake, kSize));
+  fill(in_awake, 2, kSize);
+  OwnedStream stream = make_stream();
+  ASSERT_OK(sleep({&shard}));
+  slow_bus(kMiB * 64);
+  auto ticket = wake({&shard, &awake}, std::vector<Stream>());
+  ASSERT_OK(ticket);
+  for (int round = 0; round < 2; ++round) { // under way, or over
+    const std::uint64_t waits = gate().calls(CallId::cuStreamWaitEvent);
+    EXPECT_OK(ticket->wait(stream.get(), in_awake, kSize));
+    EXPECT_OK(ticket->wait(stream.get(), in_awake + 5, Bytes(1)));
+    EXPECT_EQ(gate().calls(CallId::cuStreamWaitEvent), waits) << "there is nothing to wait for";
+    EXPECT_CODE(ticket->wait(stream.get(), in_awake, Bytes(0)), ErrorCode::kInvalidArgument);
+    EXPECT_CODE(ticket->wait(stream.get(), in_awake, Bytes(~std::uint64_t{0})), ErrorCode::kInvalidArgument);
+    EXPECT_OK(ticket->wait(stream.get(), block, kSize));
+    ASSERT_OK(ticket->result());
+  }
+  // A set in which nothing had to wake has ready ranges only.
+  auto nothing = wake({&shard, &awake}, std::vector<Stream>());
+  ASSERT_OK(nothing);
+  EXPECT_OK(nothing->wait(stream.get(), block, kSize));
+  EXPECT_CODE(nothing->wait(stream.get(), &shard, Bytes(8)), ErrorCode::kInvalidArgument);
+}
+
 TEST_F(Tickets, AStreamOfAnotherDeviceIsRefused) {
   if (driver_->device_count() < 2) {
     GTEST_SKIP() << "needs two devices";
