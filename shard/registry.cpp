@@ -40,13 +40,25 @@ std::vector<ShardCore*> Registry::shards() const {
   return shards_;
 }
 
-bool Registry::give_up_retained(const std::vector<ShardCore*>& set) {
-  bool gave_up = false;
+ShardCore* Registry::hold_one_retained(std::vector<ShardCore*>& passed) {
   RankedLock lock(mutex_);
   for (ShardCore* shard : shards_) {
-    if (std::find(set.begin(), set.end(), shard) == set.end()) {
-      gave_up = shard->give_up_retained() || gave_up;
+    if (std::find(passed.begin(), passed.end(), shard) == passed.end()) {
+      passed.push_back(shard);
+      if (shard->hold_retained()) {
+        return shard;
+      }
     }
+  }
+  return nullptr;
+}
+
+bool Registry::give_up_retained(const std::vector<ShardCore*>& set) {
+  bool gave_up = false;
+  std::vector<ShardCore*> passed = set;
+  // Unpinning takes long, and others want the list of shards: a shard that is held stays without the lock.
+  while (ShardCore* shard = hold_one_retained(passed)) {
+    gave_up = shard->give_up_retained() || gave_up;
   }
   return gave_up;
 }

@@ -26,11 +26,14 @@ public:
   void remove(ShardCore& shard);
   std::vector<ShardCore*> shards() const;
 
-  /// Unpins what awake shards outside of `set` keep for their next sleep, until `needed` bytes are free in the budget
-  /// or nothing is left. Answers whether it gave anything up. Shards in a transition are passed over.
+  /// Unpins what awake shards outside of `set` keep for their next sleep. Answers whether it gave anything up. Shards
+  /// in a transition are passed over; the one that unpins is in one meanwhile, and the registry is free for others.
   bool give_up_retained(const std::vector<ShardCore*>& set);
 
 private:
+  /// The next shard that is not among `passed` and could be held; those that were looked at are passed from then on.
+  ShardCore* hold_one_retained(std::vector<ShardCore*>& passed);
+
   HostArena arena_;
   mutable RankedMutex mutex_{LockRank::kRegistry};
   std::map<int, std::unique_ptr<TransferEngine>> engines_; // guarded by mutex_

@@ -35,7 +35,10 @@ public:
   [[nodiscard]] Result<Bytes> trim();
   [[nodiscard]] Result<std::byte*> host_address(const void* pointer) const;
   [[nodiscard]] Result<void> mark_host_dirty(const void* pointer, Bytes size);
-  /// Unpins what is kept for the next sleep, when the shard is awake and in no transition.
+  /// Takes the transition of a shard that is awake, in none, and keeps something for its next sleep; else answers
+  /// false. Never waits. Then `give_up_retained` is owed.
+  bool hold_retained();
+  /// Unpins what is kept for the next sleep and ends the transition, after which the shard may be gone.
   bool give_up_retained();
 
   /// Takes the one transition of this shard; waits for a background prepare and reports its error once. kBusy

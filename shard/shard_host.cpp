@@ -112,18 +112,20 @@ Result<Bytes> ShardCore::trim() {
   return before - mirror_->pinned();
 }
 
-bool ShardCore::give_up_retained() {
-  if (mirror_->pinned() == Bytes(0)) {
-    return false;
-  }
+bool ShardCore::hold_retained() {
   bool expected = false;
-  if (!in_transition_.compare_exchange_strong(expected, true)) {
+  if (mirror_->pinned() == Bytes(0) || !in_transition_.compare_exchange_strong(expected, true)) {
     return false;
   }
-  Cleanup end([this] { end_transition(); });
   if (state_ != ShardState::kAwake) {
+    end_transition();
     return false;
   }
+  return true;
+}
+
+bool ShardCore::give_up_retained() {
+  Cleanup end([this] { end_transition(); });
   pages_.forget_all();
   return mirror_->clear().has_value();
 }
