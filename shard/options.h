@@ -65,7 +65,7 @@ struct ShardOptions {
   bool trust = false; ///< kFrozen only: unchanged without being hashed
   std::optional<Bytes>
       addresses; ///< size of the reservation, 2 MiB to 2 TiB (less one page); unset: as much as the device has memory
-  std::vector<DeviceIndex> peers; ///< other devices that may read and write the shard
+  std::vector<DeviceIndex> peers; ///< other devices that may read and write the shard; each must be able to
   ShardOwner* owner = nullptr;
 };
 

@@ -43,8 +43,8 @@ class Shard {
 public:
   /// Reserves the addresses; takes no device memory, but for 2 MiB of scratch that the first shard of a device takes
   /// for all (a full device must not stop a sleep). The driver outlives the shard and stays at one address. Errors:
-  /// kInvalidArgument (an empty name, a device that does not exist, trust without frozen, an odd size), kDriverTooOld,
-  /// kOutOfHostMemory (addresses), kLost.
+  /// kInvalidArgument (an empty name, a device that does not exist, a peer that cannot access the device's memory,
+  /// trust without frozen, an odd size), kDriverTooOld, kOutOfHostMemory (addresses), kLost.
   [[nodiscard]] static Result<Shard> create(Driver& driver, ShardOptions options);
 
   Shard(Shard&&) noexcept;

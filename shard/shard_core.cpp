@@ -54,6 +54,20 @@ Result<void> check_choices(const ShardOptions& options) {
                                                   " is none of the enum's; use a named one");
 }
 
+// Told at once, not by the first allocation: access to pages is given when there are pages.
+Result<void> check_peer(const std::string& name, Device& own, Device& peer) {
+  int can = 0;
+  STILLWAKE_TRY(STILLWAKE_CALL(own.table(), "asking whether a device reaches another", cuDeviceCanAccessPeer, &can,
+                               peer.handle(), own.handle()));
+  if (can == 0) {
+    return failure(ErrorCode::kInvalidArgument,
+                   "shard '" + name + "' names device " + std::to_string(peer.index().value()) +
+                       " as a peer, which cannot access the memory of device " + std::to_string(own.index().value()) +
+                       ", where the shard lives; leave it out of `peers`");
+  }
+  return {};
+}
+
 bool is_busy(const Result<void*>& block) { return !block && block.error().code == ErrorCode::kBusy; }
 
 std::vector<DeviceIndex> indices(const std::vector<Device*>& devices) {
@@ -103,6 +117,7 @@ Result<std::unique_ptr<ShardCore>> ShardCore::create(Driver& driver, ShardOption
     auto device = driver.device(peer);
     STILLWAKE_TRY(device);
     if (std::find(devices.begin(), devices.end(), *device) == devices.end()) {
+      STILLWAKE_TRY(check_peer(options.name, **own, **device));
       devices.push_back(*device);
     }
   }

@@ -159,6 +159,44 @@ TEST_F(Devices, APeerWritesTheShardBeforeAndAfterAWake) {
   ASSERT_OK(ticket->result());
 }
 
+/// Answers that no device reaches another, while it lives.
+class NoPeers {
+public:
+  explicit NoPeers(DriverTable& table) : table_(table), real_(table.cuDeviceCanAccessPeer) {
+    table_.cuDeviceCanAccessPeer.bind_method<&NoPeers::call>(table_.gate, CallId::cuDeviceCanAccessPeer, *this);
+  }
+  ~NoPeers() { table_.cuDeviceCanAccessPeer = real_; }
+  CUresult call(int* can, CUdevice device, CUdevice peer) {
+    asked.emplace_back(device, peer);
+    *can = 0;
+    return CUDA_SUCCESS;
+  }
+  std::vector<std::pair<CUdevice, CUdevice>> asked;
+
+private:
+  DriverTable& table_;
+  decltype(DriverTable::cuDeviceCanAccessPeer) real_;
+};
+
+TEST_F(Devices, APeerThatCannotReachTheMemoryIsRefusedAtOnce) {
+  NoPeers apart(table());
+  ShardOptions options;
+  options.name = "reached";
+  options.device = DeviceIndex(1);
+  options.peers = {DeviceIndex(0)};
+  const auto shard = Shard::create(*driver_, options);
+  EXPECT_CODE(shard, ErrorCode::kInvalidArgument);
+  const std::string& text = shard.error().message;
+  EXPECT_NE(text.find("'reached'"), std::string::npos) << text;
+  EXPECT_NE(text.find("device 0 as a peer"), std::string::npos) << text;
+  EXPECT_NE(text.find("device 1"), std::string::npos) << text;
+  using Asked = std::vector<std::pair<CUdevice, CUdevice>>;
+  EXPECT_EQ(apart.asked, (Asked{{0, 1}})) << "whether the peer reaches the shard's device, not the other way";
+  options.peers = {DeviceIndex(1)}; // itself
+  EXPECT_OK(Shard::create(*driver_, options));
+  EXPECT_EQ(apart.asked.size(), 1u);
+}
+
 TEST_F(Devices, ASwapOverTwoDevicesMovesBoth) {
   Shard out_one = make(0), out_two = make(1), in_one = make(0), in_two = make(1);
   Shard* shards[] = {&in_one, &in_two, &out_one, &out_two};
