@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_plugin/library/adopt.h"
+
+#include "torch_plugin/library/cpu_scope.h"
+#include "torch_plugin/library/session.h"
+#include "torch_plugin/library/storage_bytes.h"
+#include "torch_plugin/library/torch_error.h"
+
+#include <c10/core/impl/COW.h>
+
+#include <unordered_set>
+
+namespace stillwake::pytorch {
+namespace {
+
+[[noreturn]] void refuse(const NamedStorage& named, const TensorShard& shard, const std::string& why) {
+  throw TorchError(ErrorCode::kInvalidArgument,
+                   "adopting '" + named.name + "' into shard '" + shard.name() + "': " + why);
+}
+
+const void* address_of(const NamedStorage& named) { return named.storage->_mutable_data_ptr_no_checks().get(); }
+
+/// Where PyTorch's own allocator for the device gave the memory, it may be given back to it.
+bool is_pytorchs_own(c10::StorageImpl& storage) {
+  const c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
+  return data.get_deleter() == usual_deleter(data.device().type());
+}
+
+/// Everything that can be refused, before anything moves.
+void check(const NamedStorage& named, TensorShard& shard) {
+  c10::StorageImpl& storage = *named.storage;
+  const c10::Device device = storage._mutable_data_ptr_no_checks().device();
+  if (device != shard.device()) {
+    refuse(named, shard, "it is on " + device.str() + ", the shard on " + shard.device().str());
+  }
+  const void* address = address_of(named);
+  if (address == nullptr) {
+    if (storage.nbytes() != 0) {
+      refuse(named, shard,
+             "it has " + std::to_string(storage.nbytes()) +
+                 " bytes and no memory (a meta or fake tensor, or one of a released storage)");
+    }
+    return;
+  }
+  if (const TensorShard* owner = Session::get().find(address); owner != nullptr) {
+    if (owner != &shard) {
+      refuse(named, shard, "it belongs to shard '" + owner->name() + "' already");
+    }
+    return;
+  }
+  if (c10::impl::cow::is_cow_data_ptr(storage._mutable_data_ptr_no_checks())) {
+    c10::impl::cow::materialize_cow_storage(storage); // a lazy clone gets bytes of its own, as any write would give it
+  }
+  if (storage.received_cuda()) {
+    refuse(named, shard, "its memory belongs to another process");
+  }
+  if (!is_pytorchs_own(storage)) {
+    refuse(named, shard,
+           "its memory does not come from PyTorch's allocator (numpy, from_blob, shared memory, a mapped "
+           "file); clone the tensor first");
+  }
+}
+
+/// Exchanges the memory behind one storage. The old memory is released when the caller drops what is answered.
+c10::DataPtr move(c10::StorageImpl& storage, TensorShard& shard) {
+  c10::DataPtr inside = shard.allocator().allocate(storage.nbytes());
+  copy_bytes(inside.get(), storage._mutable_data_ptr_no_checks().get(), storage.nbytes(), shard.device());
+  return storage.set_data_ptr(std::move(inside));
+}
+
+} // namespace
+
+std::string AdoptReport::line(const std::string& shard) const {
+  return "adopted into '" + shard + "': " + std::to_string(moved) + " storages of " + std::to_string(bytes.count()) +
+         " bytes moved, " + std::to_string(taken_in) + " were inside, " + std::to_string(empty) + " empty";
+}
+
+AdoptReport adopt(const std::vector<NamedStorage>& storages, TensorShard& shard) {
+  std::vector<const NamedStorage*> once;
+  std::unordered_set<const c10::StorageImpl*> seen;
+  for (const NamedStorage& named : storages) {
+    if (seen.insert(named.storage.get()).second) {
+      check(named, shard);
+      once.push_back(&named);
+    }
+  }
+  wait_for_device(shard.device());
+  AdoptReport report;
+  for (const NamedStorage* named : once) {
+    c10::StorageImpl& storage = *named->storage;
+    if (storage.nbytes() == 0) {
+      ++report.empty;
+    } else if (shard.contains(address_of(*named))) {
+      ++report.taken_in;
+    } else {
+      try {
+        const c10::DataPtr old = move(storage, shard); // released here, outside of every lock of ours
+      } catch (const c10::OutOfMemoryError& full) {
+        TORCH_CHECK_WITH(OutOfMemoryError, false, "adopting '", named->name, "' (", storage.nbytes(),
+                         " bytes): ", full.what_without_backtrace(), ". ", report.moved,
+                         " storages before it are in the shard, it and ",
+                         once.size() - report.moved - report.taken_in - report.empty - 1,
+                         " after it are where they were");
+      }
+      ++report.moved;
+      report.bytes += Bytes(storage.nbytes());
+    }
+    storage.set_allocator(&shard.allocator());
+    shard.guard().add(named->storage);
+  }
+  return report;
+}
+
+} // namespace stillwake::pytorch

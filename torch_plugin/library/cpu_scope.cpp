@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_plugin/library/cpu_scope.h"
+
+#include "torch_plugin/library/session.h"
+#include "torch_plugin/library/torch_error.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <type_traits>
+
+namespace stillwake::pytorch {
+namespace {
+
+constexpr std::uint8_t kPriority = 1; // above the default's 0
+
+/// The scopes that a thread is in, the innermost last. Without a destructor: PyTorch may allocate in those of other
+/// thread-local objects.
+struct Scopes {
+  static constexpr std::size_t kMost = 32;
+  TensorShard* inside[kMost];
+  std::size_t depth;
+
+  bool has(const TensorShard* shard) const { return std::find(inside, inside + depth, shard) != inside + depth; }
+  TensorShard* innermost() const { return depth == 0 ? nullptr : inside[depth - 1]; }
+};
+static_assert(std::is_trivially_destructible_v<Scopes>);
+thread_local Scopes scopes{};
+
+/// Stands before PyTorch's CPU allocator from the first scope on, for ever: what it gave may be freed at any time.
+class ScopedCpuAllocator final : public c10::Allocator {
+public:
+  explicit ScopedCpuAllocator(c10::Allocator* usual) : usual_(usual) { the_usual = usual->raw_deleter(); }
+
+  c10::DataPtr allocate(std::size_t bytes) override {
+    TensorShard* shard = CpuScope::current();
+    return shard == nullptr ? usual_->allocate(bytes) : shard->allocator().allocate(bytes);
+  }
+  /// One deleter for both kinds, since a raw block does not say where it came from.
+  c10::DeleterFnPtr raw_deleter() const override { return &free_either; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  c10::Allocator* usual() const { return usual_; }
+
+private:
+  static void free_either(void* block) {
+    if (TensorShard* shard = Session::get().find(block)) {
+      shard->free(block);
+    } else {
+      the_usual(block);
+    }
+  }
+
+  static inline c10::DeleterFnPtr the_usual = nullptr;
+  c10::Allocator* usual_;
+};
+
+std::atomic<ScopedCpuAllocator*> installed{nullptr};
+
+ScopedCpuAllocator& install() {
+  static ScopedCpuAllocator* ours = [] {
+    auto* made = new ScopedCpuAllocator(c10::GetCPUAllocator()); // never destroyed
+    c10::SetCPUAllocator(made, kPriority);
+    installed.store(made, std::memory_order_release);
+    return made;
+  }();
+  return *ours;
+}
+
+} // namespace
+
+void CpuScope::enter(TensorShard& shard) {
+  if (!shard.device().is_cpu()) {
+    throw TorchError(ErrorCode::kInvalidArgument, "a CPU scope of shard '" + shard.name() + "', which is on " +
+                                                      shard.device().str() + "; use its pool");
+  }
+  if (scopes.has(&shard)) {
+    throw TorchError(ErrorCode::kInvalidArgument,
+                     "this thread is inside the pool of shard '" + shard.name() + "' already");
+  }
+  if (const ShardState state = shard.core().state(); state == ShardState::kAsleep) {
+    throw TorchError(ErrorCode::kAsleep, "the pool of shard '" + shard.name() + "': wake the shard first");
+  }
+  const ScopedCpuAllocator& ours = install();
+  if (c10::GetCPUAllocator() != &ours) {
+    throw TorchError(ErrorCode::kBusy, "another library has put its CPU allocator before Stillwake's; CPU pools cannot "
+                                       "work in this process");
+  }
+  if (scopes.depth == Scopes::kMost) {
+    throw TorchError(ErrorCode::kInvalidArgument,
+                     "this thread is inside " + std::to_string(Scopes::kMost) + " pools, the most there can be");
+  }
+  scopes.inside[scopes.depth++] = &shard;
+}
+
+void CpuScope::leave(TensorShard& shard) {
+  if (scopes.innermost() != &shard) {
+    throw TorchError(ErrorCode::kInvalidArgument, "leaving the pool of shard '" + shard.name() +
+                                                      "', which is not the innermost that this thread is in");
+  }
+  --scopes.depth;
+}
+
+TensorShard* CpuScope::current() noexcept { return scopes.innermost(); }
+
+c10::Allocator* CpuScope::usual_allocator() {
+  const ScopedCpuAllocator* ours = installed.load(std::memory_order_acquire);
+  return ours == nullptr ? c10::GetCPUAllocator() : ours->usual();
+}
+
+} // namespace stillwake::pytorch

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_plugin/library/guard.h"
+
+#include <algorithm>
+
+namespace stillwake::pytorch {
+namespace {
+
+// PyTorch sets the flag in public and in 2.11 clears it nowhere. An explicit instantiation may name a private member,
+// so these two give a way to it that the language grants; newer versions have clear_data_ptr_access_error_msg_.
+using Impl = c10::StorageImpl;
+bool& throws_on_access(Impl& storage);
+void look_at_flags_again(Impl& storage);
+
+template <bool Impl::*Flag, void (Impl::*Refresh)()> struct Reach {
+  friend bool& throws_on_access(Impl& storage) { return storage.*Flag; }
+  friend void look_at_flags_again(Impl& storage) { (storage.*Refresh)(); }
+};
+template struct Reach<&Impl::throw_on_immutable_data_ptr_, &Impl::refresh_has_data_ptr_check>;
+
+} // namespace
+
+void refuse_access(c10::StorageImpl& storage, const std::string& why) {
+  storage.release_data_and_set_meta_custom_data_ptr_error_msg_(why); // releases nothing, in spite of its name
+}
+
+void allow_access(c10::StorageImpl& storage) {
+  throws_on_access(storage) = false;
+  storage.get_extra_meta().custom_data_ptr_error_msg_ = std::nullopt;
+  look_at_flags_again(storage);
+}
+
+void Guard::add(const Storage& storage) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (storages_.size() >= look_again_at_) {
+    forget_the_dead();
+    look_again_at_ = std::max<std::size_t>(64, storages_.size() * 2);
+  }
+  storages_.try_emplace(storage.get(), Weak(storage));
+  if (up_) {
+    refuse_access(*storage, why_);
+  }
+}
+
+bool Guard::has(const c10::StorageImpl* storage) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return storages_.count(storage) != 0;
+}
+
+std::vector<Guard::Storage> Guard::storages() const {
+  // Taking a strong reference may need the GIL, whose holder may want our mutex: first the one, then the other.
+  std::vector<Weak> known;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    known.reserve(storages_.size());
+    for (const auto& [address, weak] : storages_) {
+      known.push_back(weak);
+    }
+  }
+  std::vector<Storage> alive;
+  alive.reserve(known.size());
+  for (const Weak& weak : known) {
+    if (Storage storage = weak.lock()) {
+      alive.push_back(std::move(storage));
+    }
+  }
+  return alive;
+}
+
+/// Called with the mutex held.
+void Guard::forget_the_dead() {
+  for (auto at = storages_.begin(); at != storages_.end();) {
+    at = at->second.expired() ? storages_.erase(at) : std::next(at);
+  }
+}
+
+void Guard::raise(const std::string& why) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (up_) {
+      return;
+    }
+    up_ = true;
+    why_ = why;
+  }
+  for (const Storage& storage : storages()) {
+    refuse_access(*storage, why);
+  }
+}
+
+void Guard::lower() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!up_) {
+      return;
+    }
+    up_ = false;
+  }
+  for (const Storage& storage : storages()) {
+    allow_access(*storage);
+  }
+}
+
+} // namespace stillwake::pytorch

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_plugin/library/host_view.h"
+
+#include "torch_plugin/library/session.h"
+#include "torch_plugin/library/torch_error.h"
+
+#include <c10/core/TensorImpl.h>
+
+namespace stillwake::pytorch {
+
+at::Tensor host_view(const at::Tensor& tensor, bool write) {
+  if (!tensor.has_storage()) {
+    return tensor;
+  }
+  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  TensorShard* shard = Session::get().find(storage._mutable_data_ptr_no_checks().get());
+  if (shard == nullptr) {
+    return tensor;
+  }
+  HostViews::Storage host = shard->host_views().of(shard->core(), storage, write);
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(host)), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+  c10::TensorImpl* impl = view.unsafeGetTensorImpl();
+  impl->set_storage_offset(tensor.storage_offset());
+  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides());
+  if (tensor.is_conj()) {
+    view._set_conj(true);
+  }
+  if (tensor.is_neg()) {
+    view._set_neg(true);
+  }
+  return view;
+}
+
+} // namespace stillwake::pytorch

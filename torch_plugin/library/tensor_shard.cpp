@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_plugin/library/tensor_shard.h"
+
+#include "torch_plugin/library/last_failure.h"
+#include "torch_plugin/library/session.h"
+#include "torch_plugin/library/torch_error.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+namespace stillwake::pytorch {
+namespace {
+
+const char* to_string(Policy policy) {
+  switch (policy) {
+  case Policy::kPreserve: return "preserve";
+  case Policy::kDiscard: return "discard";
+  case Policy::kFrozen: return "frozen";
+  }
+  return "";
+}
+
+ShardOptions core_options(const ShardSpec& spec) {
+  ShardOptions options;
+  options.name = spec.name;
+  options.device = DeviceIndex(spec.device.has_index() ? spec.device.index() : 0);
+  options.policy = spec.policy;
+  options.host_copy = spec.host_copy;
+  options.backing = spec.backing;
+  options.trust = spec.trust;
+  options.addresses = spec.addresses;
+  return options;
+}
+
+/// Where PyTorch's next operator on the device goes; null for CPU tensors, which have no stream.
+Stream current_stream(c10::Device device) {
+  if (device.is_cpu()) {
+    return nullptr;
+  }
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return static_cast<Stream>(guard.getStream(device).native_handle());
+}
+
+/// A lost device, or a fork, has nothing left to give back; anything else is worth a line.
+void tell_if_it_failed(const Result<void>& freed) {
+  if (!freed && freed.error().code != ErrorCode::kLost) {
+    Session::log(LogLevel::kError, freed.error().describe().c_str());
+  }
+}
+
+} // namespace
+
+std::string ShardSpec::difference(const ShardSpec& other) const {
+  if (policy != other.policy) {
+    return std::string("policy '") + to_string(policy) + "', not '" + to_string(other.policy) + "'";
+  }
+  if (trust != other.trust) {
+    return trust ? "trust=True" : "trust=False";
+  }
+  if (host_copy != other.host_copy) {
+    return host_copy == HostCopy::kReadable ? "host_copy 'readable', not 'packed'"
+                                            : "host_copy 'packed', not 'readable'";
+  }
+  if (backing != other.backing) {
+    return backing == Backing::kRetain ? "backing 'retain', not 'release'" : "backing 'release', not 'retain'";
+  }
+  if (other.addresses && addresses != other.addresses) {
+    return "another size of its reservation";
+  }
+  return "";
+}
+
+c10::DataPtr ShardAllocator::allocate(std::size_t bytes) {
+  if (bytes == 0) {
+    return {nullptr, shard_.device()};
+  }
+  void* block = shard_.allocate(Bytes(bytes), current_stream(shard_.device()));
+  return {block, block, &free_in_its_shard, shard_.device()};
+}
+
+c10::DeleterFnPtr ShardAllocator::raw_deleter() const { return &free_in_its_shard; }
+
+void ShardAllocator::copy_data(void* to, const void* from, std::size_t bytes) const {
+  TORCH_CHECK(shard_.device().is_cpu(), "stillwake: a storage of ", shard_.device().str(),
+              " is cloned by its operators");
+  default_copy_data(to, from, bytes);
+}
+
+TensorShard::TensorShard(Driver& driver, ShardSpec spec)
+    : spec_(std::move(spec)),
+      core_(std::make_unique<Shard>(value_or_throw(Shard::create(driver, core_options(spec_))))), open_(core_.get()),
+      allocator_(*this) {}
+
+bool TensorShard::contains(const void* address) const noexcept {
+  const Shard* shard = open_.load(std::memory_order_acquire);
+  return shard != nullptr && shard->contains(address);
+}
+
+Shard& TensorShard::core() {
+  Shard* shard = open_.load(std::memory_order_acquire);
+  if (shard == nullptr) {
+    throw TorchError(ErrorCode::kInvalidArgument, "shard '" + name() + "' was closed");
+  }
+  return *shard;
+}
+
+void* TensorShard::allocate(Bytes size, Stream stream) {
+  Shard& shard = core();
+  Result<void*> block = shard.allocate(size, stream);
+  if (!block) {
+    // Who asks for more than a device has meets a full device, as with PyTorch's own allocators.
+    if (size > shard.stats().reserved_addresses) {
+      block.error().code = ErrorCode::kOutOfDeviceMemory;
+    }
+    note_failure(block.error());
+    if (block.error().code == ErrorCode::kOutOfDeviceMemory) {
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "stillwake: shard '", name(), "': ", block.error().describe());
+    }
+    throw TorchError(std::move(block).error());
+  }
+  return *block;
+}
+
+void TensorShard::free(void* block) noexcept {
+  if (Shard* shard = open_.load(std::memory_order_acquire)) {
+    tell_if_it_failed(shard->free(block));
+  }
+}
+
+void TensorShard::free(void* block, Stream stream) noexcept {
+  if (Shard* shard = open_.load(std::memory_order_acquire)) {
+    tell_if_it_failed(shard->free(block, stream));
+  }
+}
+
+void TensorShard::close() {
+  const ShardStats stats = core().stats();
+  if (stats.blocks != 0) {
+    throw TorchError(ErrorCode::kBusy, "closing shard '" + name() + "': " + std::to_string(stats.blocks) +
+                                           " blocks of " + std::to_string(stats.allocated.count()) +
+                                           " bytes are in use; drop their tensors first");
+  }
+  open_.store(nullptr, std::memory_order_release);
+  core_.reset();
+}
+
+void free_in_its_shard(void* block) {
+  if (TensorShard* shard = Session::get().find(block)) {
+    shard->free(block);
+  }
+}
+
+} // namespace stillwake::pytorch

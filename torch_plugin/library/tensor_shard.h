@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A TensorShard is a Shard as PyTorch meets it: an allocator for storages, the guard of those that were adopted, and
+// the host views that were given out while it sleeps. One a name and device; made by the Session.
+#pragma once
+
+#include "shard/stillwake.h"
+#include "torch_plugin/library/guard.h"
+#include "torch_plugin/library/host_views.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+namespace stillwake::pytorch {
+
+/// What makes a shard. The device is "cuda:N", or "cpu" on the emulated driver.
+struct ShardSpec {
+  std::string name;
+  c10::Device device = c10::kCPU;
+  Policy policy = Policy::kPreserve;
+  HostCopy host_copy = HostCopy::kReadable;
+  Backing backing = Backing::kRetain;
+  bool trust = false;
+  std::optional<Bytes> addresses;
+
+  /// How the other differs, "policy preserve, not discard", or empty.
+  std::string difference(const ShardSpec& other) const;
+};
+
+/// The allocator that storages of a shard are given, so that a later resize_ stays in it.
+class ShardAllocator final : public c10::Allocator {
+public:
+  explicit ShardAllocator(class TensorShard& shard) : shard_(shard) {}
+
+  /// Throws c10::OutOfMemoryError for a full device, TorchError for the rest (asleep, busy, lost), and notes either for
+  /// the thread: see last_failure.h.
+  c10::DataPtr allocate(std::size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* to, const void* from, std::size_t bytes) const override;
+
+private:
+  TensorShard& shard_;
+};
+
+class TensorShard {
+public:
+  TensorShard(Driver& driver, ShardSpec spec);
+
+  const ShardSpec& spec() const { return spec_; }
+  const std::string& name() const { return spec_.name; }
+  c10::Device device() const { return spec_.device; }
+  bool contains(const void* address) const noexcept;
+
+  /// The core's shard. Throws kInvalidArgument once the shard is closed.
+  Shard& core();
+  ShardAllocator& allocator() { return allocator_; }
+  Guard& guard() { return guard_; }
+  HostViews& host_views() { return host_views_; }
+
+  /// Memory for `stream`; never null. Throws as ShardAllocator::allocate.
+  void* allocate(Bytes size, Stream stream);
+  /// Gives a block back, from any thread and in every state; never throws. A failure is a line on stderr.
+  void free(void* block) noexcept;
+  /// The same for a block whose last work was queued on this stream.
+  void free(void* block, Stream stream) noexcept;
+
+  /// Ends the core's shard when no block lives; throws kBusy otherwise. By the Session alone.
+  void close();
+
+private:
+  ShardSpec spec_;
+  std::unique_ptr<Shard> core_;
+  std::atomic<Shard*> open_; // null once closed
+  ShardAllocator allocator_;
+  Guard guard_;
+  HostViews host_views_;
+};
+
+/// The deleter of every storage in a shard, which it finds by the address. Never throws, queues only.
+void free_in_its_shard(void* block);
+
+} // namespace stillwake::pytorch

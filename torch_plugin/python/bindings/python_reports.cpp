@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_plugin/python/bindings/python_reports.h"
+
+#include "torch_plugin/library/adopt.h"
+#include "torch_plugin/library/torch_error.h"
+
+#include <pybind11/stl.h>
+
+#include <chrono>
+
+namespace py = pybind11;
+
+namespace stillwake::pytorch {
+namespace {
+
+double seconds(Duration took) { return std::chrono::duration<double>(took).count(); }
+
+template <class Class, class Owner> void bytes_property(Class& type, const char* name, Bytes Owner::*member) {
+  type.def_property_readonly(name, [member](const Owner& self) { return (self.*member).count(); });
+}
+
+const char* kind_name(const Report& report) {
+  switch (report.kind) {
+  case Report::Kind::kSleep: return "sleep";
+  case Report::Kind::kWake: return "wake";
+  case Report::Kind::kSwap: return "swap";
+  }
+  return "";
+}
+
+void bind_report(py::module_& module) {
+  py::class_<ReportStep> step(module, "ReportStep");
+  step.def_readonly("name", &ReportStep::name);
+  step.def_property_readonly("seconds", [](const ReportStep& self) { return seconds(self.took); });
+  step.def_property_readonly("gigabytes_per_second", &ReportStep::gigabytes_per_second);
+  bytes_property(step, "bytes", &ReportStep::bytes);
+  step.def("__repr__", [](const ReportStep& self) { return "<" + self.name + ">"; });
+
+  py::class_<NotFreed> left(module, "NotFreed");
+  left.def_readonly("shard", &NotFreed::shard);
+  left.def_readonly("why", &NotFreed::why);
+  left.def_property_readonly("address",
+                             [](const NotFreed& self) { return reinterpret_cast<std::uintptr_t>(self.address); });
+  bytes_property(left, "size", &NotFreed::size);
+
+  py::class_<Report> report(module, "Report");
+  report.def_property_readonly("kind", &kind_name);
+  report.def_readonly("shards", &Report::shards);
+  report.def_readonly("shards_moved", &Report::shards_moved);
+  bytes_property(report, "live", &Report::live);
+  bytes_property(report, "copied", &Report::copied);
+  bytes_property(report, "unchanged", &Report::unchanged);
+  bytes_property(report, "trusted", &Report::trusted);
+  bytes_property(report, "zero", &Report::zero);
+  bytes_property(report, "discarded", &Report::discarded);
+  bytes_property(report, "mapped", &Report::mapped);
+  bytes_property(report, "freed", &Report::freed);
+  bytes_property(report, "not_freed", &Report::not_freed);
+  bytes_property(report, "host_pinned", &Report::host_pinned);
+  report.def_readonly("copies", &Report::copies);
+  report.def_readonly("verified", &Report::verified);
+  report.def_readonly("leftovers", &Report::leftovers);
+  report.def_readonly("steps", &Report::steps);
+  report.def_property_readonly("seconds", [](const Report& self) { return seconds(self.took); });
+  report.def_property_readonly("is_no_op", &Report::is_no_op);
+  report.def("__str__", &Report::line);
+  report.def("__repr__", [](const Report& self) { return "<" + self.line() + ">"; });
+}
+
+void bind_stats(py::module_& module) {
+  py::class_<ShardStats> stats(module, "ShardStats");
+  stats.def_readonly("blocks", &ShardStats::blocks);
+  bytes_property(stats, "allocated", &ShardStats::allocated);
+  bytes_property(stats, "mapped", &ShardStats::mapped);
+  bytes_property(stats, "reserved_addresses", &ShardStats::reserved_addresses);
+  bytes_property(stats, "host_pinned", &ShardStats::host_pinned);
+  stats.def_readonly("handles", &ShardStats::handles);
+  stats.def_readonly("queued_frees", &ShardStats::queued_frees);
+  stats.def_readonly("sleeps", &ShardStats::sleeps);
+  stats.def_readonly("wakes", &ShardStats::wakes);
+}
+
+void bind_adopt_report(py::module_& module) {
+  py::class_<AdoptReport> report(module, "AdoptReport");
+  report.def_readonly("moved", &AdoptReport::moved);
+  report.def_readonly("taken_in", &AdoptReport::taken_in);
+  report.def_readonly("empty", &AdoptReport::empty);
+  bytes_property(report, "bytes", &AdoptReport::bytes);
+}
+
+void bind_ticket(py::module_& module) {
+  py::class_<Ticket> ticket(module, "Ticket");
+  ticket.def(
+      "wait",
+      [](Ticket& self, std::uintptr_t stream) {
+        value_or_throw(self.wait(reinterpret_cast<Stream>(stream))); // NOLINT: PyTorch tells streams as numbers
+      },
+      py::arg("stream"), py::call_guard<py::gil_scoped_release>());
+  ticket.def(
+      "wait",
+      [](Ticket& self, std::uintptr_t stream, std::uintptr_t address, std::uint64_t bytes) {
+        const auto* start = reinterpret_cast<const void*>(address);                       // NOLINT
+        value_or_throw(self.wait(reinterpret_cast<Stream>(stream), start, Bytes(bytes))); // NOLINT
+      },
+      py::arg("stream"), py::arg("address"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>());
+  ticket.def_property_readonly("is_done", &Ticket::is_done);
+  ticket.def(
+      "result", [](Ticket& self) { return value_or_throw(self.result()); }, py::call_guard<py::gil_scoped_release>());
+}
+
+} // namespace
+
+void bind_reports(py::module_& module) {
+  bind_report(module);
+  bind_stats(module);
+  bind_adopt_report(module);
+  bind_ticket(module);
+}
+
+} // namespace stillwake::pytorch

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""adopt: what exists already moves into a shard, once. audit: what lies outside every shard."""
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+
+from . import _cpu, walk
+from .errors import InvalidArgument
+from .shards import Shard, wrapper_of
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """What an adopt did."""
+
+    shard: str
+    moved: int  #: storages copied into the shard
+    taken_in: int  #: storages that lay in it already
+    empty: int  #: storages of no bytes; a later resize_ allocates in the shard
+    bytes: int  #: of those that moved
+
+    def __str__(self) -> str:
+        return (f"adopted into '{self.shard}': {self.moved} storages of {self.bytes} bytes moved, {self.taken_in} were "
+                f"inside, {self.empty} empty")
+
+
+@dataclass(frozen=True)
+class StrayTensor:
+    """A tensor that lives in no shard."""
+
+    name: str
+    bytes: int  #: of its storage
+    device: torch.device
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.bytes} bytes on {self.device})"
+
+
+class _Followed:
+    """Modules and optimizers that were adopted, weakly, with their shards: a sleep looks at them again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: list[tuple[weakref.ref, Shard]] = []
+
+    def add(self, tree: Any, shard: Shard) -> None:
+        with self._lock:
+            self._entries = [(ref, into) for ref, into in self._entries if ref() is not None]
+            if not any(ref() is tree and into is shard for ref, into in self._entries):
+                self._entries.append((weakref.ref(tree), shard))
+
+    def of(self, shards: set[Shard]) -> list[tuple[Any, Shard]]:
+        with self._lock:
+            return [(tree, into) for ref, into in self._entries if into in shards and (tree := ref()) is not None]
+
+
+followed = _Followed()
+
+
+def _is_elsewhere(tensor: torch.Tensor, shard: Shard) -> bool:
+    """CPU tensors beside a CUDA shard: they hold no device memory, so there is nothing to sleep."""
+    return tensor.device.type == "cpu" and shard.device.type != "cpu"
+
+
+def adopt(tree: Any, shard: Shard) -> Adopted:
+    """Moves what exists already into a shard: one copy, once, identity kept.
+
+    tree: a tensor, module, optimizer (its state and the tensors of its groups, not the parameters that it steps),
+        mapping, sequence, dataclass or registered pytree of these. Wrapper subclasses (DTensor, quantized types) are
+        taken by the tensors inside them. Every view and alias of a storage follows. Gradients are left alone.
+
+    The storage object stays: `id`, tied weights, optimizer keys and DTensor metadata are as before; `data_ptr()` changes
+    now and never again. Work queued on the device is waited for; use the tensors in no other thread meanwhile, and adopt
+    before CUDA graphs, NCCL registrations, DLPack or numpy aliases of them exist. Modules and optimizers are followed
+    (weakly): sleep looks for tensors that came later, and an optimizer's first step brings its state in.
+
+    Raises `InvalidArgument`, with nothing moved, for what has no memory or layout that can sleep, belongs to another
+    shard or device, or was not allocated by PyTorch; `OutOfMemory` when the device fills up: then each storage is wholly
+    inside or wholly where it was, and the message says which. CPU tensors beside a CUDA shard are passed over, with a
+    warning for parameters.
+    """
+    if not isinstance(shard, Shard):
+        raise InvalidArgument(f"adopt into {shard!r}: the second argument is a shard, as stillwake.shard() returns it")
+    names: list[str] = []
+    storages: list[torch.UntypedStorage] = []
+    passed_over: list[str] = []
+    for name, tensor, storage in walk.named_storages(tree):
+        if _is_elsewhere(tensor, shard):
+            if isinstance(tensor, torch.nn.Parameter):
+                passed_over.append(name)
+            continue
+        names.append(name)
+        storages.append(storage)
+    if passed_over:
+        warnings.warn(f"stillwake.adopt: {len(passed_over)} parameters are on the CPU and hold no device memory "
+                      f"({', '.join(passed_over[:3])}{', ...' if len(passed_over) > 3 else ''}); they stay there",
+                      stacklevel=2)
+    done = _cpu.adopt(shard._raw, names, [storage._cdata for storage in storages])
+    _follow(tree, shard)
+    return Adopted(shard.name, done.moved, done.taken_in, done.empty, done.bytes)
+
+
+def _follow(tree: Any, shard: Shard) -> None:
+    if isinstance(tree, (list, tuple)):
+        for part in tree:
+            _follow(part, shard)
+    elif isinstance(tree, torch.optim.Optimizer):
+        followed.add(tree, shard)
+        _follow_first_step(tree, shard)
+        tree.register_load_state_dict_post_hook(_adopt_what_was_loaded(weakref.ref(shard)))
+    elif isinstance(tree, torch.nn.Module):
+        followed.add(tree, shard)
+
+
+def _follow_first_step(optimizer: torch.optim.Optimizer, shard: Shard) -> None:
+    """State appears at the first step: it is taken in then, and the hook goes."""
+    if optimizer.state:
+        return
+    handle = None
+
+    def take_in(stepped: torch.optim.Optimizer, *_: Any) -> None:
+        if stepped.state:
+            handle.remove()
+            adopt(dict(walk.named_tensors(stepped)), shard)
+
+    handle = optimizer.register_step_post_hook(take_in)
+
+
+def _adopt_what_was_loaded(shard: "weakref.ref[Shard]"):
+    def take_in(loaded: torch.optim.Optimizer) -> None:
+        if (into := shard()) is not None and loaded.state:
+            adopt(dict(walk.named_tensors(loaded)), into)
+
+    return take_in
+
+
+def strays_of(trees: list[tuple[Any, Optional[Shard]]]) -> list[tuple[StrayTensor, torch.UntypedStorage, Optional[Shard]]]:
+    """What lies in no shard, once a storage, with the shard of the tree that it was found in."""
+    seen: set[int] = set()
+    names: list[tuple[str, torch.Tensor]] = []
+    storages: list[torch.UntypedStorage] = []
+    homes: list[Optional[Shard]] = []
+    for tree, shard in trees:
+        for name, tensor, storage in walk.named_storages(tree, with_params=shard is None):
+            if storage._cdata in seen or (shard is not None and _is_elsewhere(tensor, shard)):
+                continue
+            seen.add(storage._cdata)
+            names.append((name, tensor))
+            storages.append(storage)
+            homes.append(shard)
+    found = _cpu.shards_of([storage._cdata for storage in storages])
+    return [(StrayTensor(name, storage.nbytes(), tensor.device), storage, home)
+            for (name, tensor), storage, home, owner in zip(names, storages, homes, found)
+            if owner is None and storage.nbytes() > 0]
+
+
+def audit(*trees: Any) -> list[StrayTensor]:
+    """The tensors in modules, optimizers and pytrees that live in no shard: name, bytes of the storage, device.
+
+    Each storage once. An empty list means that a sleep of every shard gives all their memory back. Nothing is changed.
+    """
+    return [stray for stray, _, _ in strays_of([(tree, None) for tree in trees])]
+
+
+def shard_of(tensor: torch.Tensor) -> Optional[Shard]:
+    """The shard that a tensor lives in, or None."""
+    return next((wrapper_of(_cpu.shard_of(walk.storage_of("tensor", inner)._cdata))
+                 for inner in walk.innermost(tensor)), None)
+
+
+def address(tensor: torch.Tensor) -> int:
+    """What `tensor.data_ptr()` is while awake; answered asleep, too. 0 for an empty tensor."""
+    inner = next(walk.innermost(tensor))
+    start = _cpu.address(walk.storage_of("tensor", inner)._cdata)
+    return start + inner.storage_offset() * inner.element_size() if start and inner.numel() else 0

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach: a training job that sleeps and wakes between steps, on one rank or on many."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+import torch
+
+from . import _cpu, adopting, ranks, transitions
+from .errors import InvalidArgument
+from .shards import Shard, shard
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """What a transition of a job did on this rank."""
+
+    report: "_cpu.Report"  #: of the shards
+    gradients_dropped: int = 0
+    modules_resharded: int = 0
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+
+def _fsdp_modules(model: torch.nn.Module) -> list[Any]:
+    """The modules that FSDP2 manages; looks nothing up where nobody imported FSDP."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    kind = getattr(fsdp, "FSDPModule", None)
+    return [] if kind is None else [module for module in model.modules() if isinstance(module, kind)]
+
+
+def _listed(given: Any, kind: type, what: str) -> list[Any]:
+    found = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
+    for each in found:
+        if not isinstance(each, kind):
+            raise InvalidArgument(f"attach: {what} is a {kind.__name__} or a list of them, not {type(each).__name__}")
+    return found
+
+
+def _as_shard(given: Union[str, Shard]) -> Shard:
+    return given if isinstance(given, Shard) else shard(given)
+
+
+class Job:
+    """A training job whose parameters, buffers, optimizer state and EMA sleep and wake as one. Made by `attach`."""
+
+    def __init__(self, models: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer], shards: list[Shard],
+                 group: Any, strays: str):
+        self._models = models
+        self._optimizers = optimizers
+        self.shards: tuple[Shard, ...] = tuple(dict.fromkeys(shards))
+        self._group = group
+        self._strays = strays
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether every shard of this rank is awake."""
+        return all(each.is_awake for each in self.shards)
+
+    def _reshard(self) -> int:
+        modules = [module for model in self._models for module in _fsdp_modules(model)]
+        for module in modules:
+            module.reshard()
+        return len(modules)
+
+    def _drop_gradients(self) -> int:
+        """Gradients live in PyTorch's memory and would keep the device; a sleep belongs between steps."""
+        dropped = 0
+        owners = [parameter for model in self._models for parameter in model.parameters()]
+        owners += [parameter for optimizer in self._optimizers for group in optimizer.param_groups
+                   for parameter in group["params"]]
+        for parameter in owners:
+            if parameter.grad is not None:
+                parameter.grad = None
+                dropped += 1
+        return dropped
+
+    def sleep(self, timeout: Optional[float] = None, checked: bool = False) -> JobReport:
+        """Between two steps: reshards what FSDP2 gathered, drops gradients, puts the shards to sleep, empties PyTorch's
+        cache, and waits until every rank did. Asleep already: a no-op.
+
+        timeout: seconds to wait for work in flight. Returns this rank's report.
+        Raises what `stillwake.sleep` raises when this rank fails: it is awake and unharmed. Raises `RankFailed`, naming
+        the others, when only they do. Either way the same call again does what is missing.
+        """
+        with ranks.together(self._group, "sleep"):
+            resharded = self._reshard()
+            dropped = self._drop_gradients()
+            report = transitions.sleep(*self.shards, timeout=timeout, checked=checked, strays=self._strays)
+            _empty_cache()
+        return JobReport(report, dropped, resharded)
+
+    def wake(self, timeout: Optional[float] = None, first: Iterable[torch.Tensor] = ()) -> JobReport:
+        """Wakes the shards and waits until every rank did. Awake already: a no-op.
+
+        timeout: seconds to wait for device memory. first: tensors that are wanted early.
+        Raises what `stillwake.wake` raises when this rank fails: it still sleeps and nothing is lost; `RankFailed` when
+        only others do. The same call again does what is missing.
+        """
+        with ranks.together(self._group, "wake"):
+            _empty_cache()
+            report = transitions.wake(*self.shards, timeout=timeout, first=first)
+        return JobReport(report)
+
+
+def _empty_cache() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def attach(model: Union[torch.nn.Module, list[torch.nn.Module]],
+           optimizer: Union[torch.optim.Optimizer, list[torch.optim.Optimizer], None] = None, *, ema: Any = None,
+           params: Union[str, Shard] = "params", optim: Union[str, Shard] = "optim",
+           ema_shard: Union[str, Shard] = "ema", group: Any = None, strays: str = "adopt") -> Job:
+    """Adopts a training job and answers the object that knows the order of things: `job.sleep()`, `job.wake()`.
+
+    model: a module (plain, FSDP2, DDP, compiled) or a list of them, into the shard `params`.
+    optimizer: an optimizer or a list of them, into the shard `optim`; state that appears later is taken in.
+    ema: a module, mapping or list of tensors, into the shard `ema`.
+    group: a process group with a CPU backend (gloo), through which ranks tell each other how it went; by default the
+        one that the program initialised. None is ever made or destroyed here.
+    strays: what a sleep does with tensors that came later: see `stillwake.sleep`.
+
+    Attach after FSDP2's fully_shard, and before CUDA graphs are captured. Raises as `stillwake.adopt`, and
+    `InvalidArgument` when several ranks have no group with a CPU backend.
+    """
+    models = _listed(model, torch.nn.Module, "model")
+    optimizers = _listed(optimizer, torch.optim.Optimizer, "optimizer")
+    if not models:
+        raise InvalidArgument("attach: there is no model to attach")
+    chosen = ranks.cpu_group(group)
+    into = _as_shard(params)
+    shards = [into]
+    for each in models:
+        adopting.adopt(each, into)
+    if optimizers:
+        shards.append(_as_shard(optim))
+        for each in optimizers:
+            adopting.adopt(each, shards[-1])
+    if ema is not None:
+        shards.append(_as_shard(ema_shard))
+        adopting.adopt(ema, shards[-1])
+    return Job(models, optimizers, shards, chosen, strays)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""host_view: sleeping tensors as CPU tensors on their pinned bytes, without a copy."""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from . import _cpu, walk
+
+
+def _rebuilt(tensor: torch.Tensor, views: dict[int, torch.Tensor]) -> torch.Tensor:
+    """The same wrapper (or none) around the views of what is inside."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return views[id(tensor)]
+    attributes, context = tensor.__tensor_flatten__()
+    inside = {name: _rebuilt(getattr(tensor, name), views) for name in attributes}
+    if all(inside[name] is getattr(tensor, name) for name in attributes):
+        return tensor
+    return type(tensor).__tensor_unflatten__(inside, context, tensor.size(), tensor.stride())
+
+
+def host_view(tree: Any, write: bool = False) -> Any:
+    """The same structure with CPU tensors on the host copy, for as long as the shards sleep. Copies nothing.
+
+    tree: a tensor, a registered pytree of tensors (a state dict, a list), a module or an optimizer; of the last two,
+        their state dict. A DTensor becomes one of the same spec over a CPU tensor. What lives in no shard is passed
+        through as it is.
+    write: what is written into the views is what the next wake restores (and reports as unverified). Otherwise they are
+        read-only by contract.
+
+    Each view has the type, shape, stride and storage offset of its tensor; tensors that share a storage share the
+    view's, which has the storage's size. Views raise once the shard wakes. While asleep, state dicts, EMA updates
+    (`lerp_`) and `torch.distributed.checkpoint` work on them.
+
+    Raises `Busy` for a tensor of a shard that is awake, `InvalidArgument` for a shard whose policy is "discard" or whose
+    host copy is "packed".
+    """
+    if isinstance(tree, torch.nn.Module):
+        tree = tree.state_dict(keep_vars=True)
+    elif isinstance(tree, torch.optim.Optimizer):
+        tree = tree.state_dict()
+    leaves, spec = pytree.tree_flatten(tree)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    inner = [part for tensor in tensors for part in walk.innermost(tensor)]
+    views = dict(zip(map(id, inner), _cpu.host_views(inner, write)))
+    return pytree.tree_unflatten(
+        [_rebuilt(leaf, views) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], spec)

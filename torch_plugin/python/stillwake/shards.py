@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shards: named sets of tensors on one device that sleep and wake as one."""
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import Iterator, Optional, Union
+
+import torch
+
+from . import _cpu
+from .driver import driver
+from .errors import Error, InvalidArgument
+
+_made: dict[tuple[str, str], "Shard"] = {}
+_making = threading.Lock()
+
+
+class Shard:
+    """A named set of tensors on one device that sleeps and wakes as one. Made by `shard()`.
+
+    It stays for the life of the process, whoever drops it, until `close()`.
+    """
+
+    def __init__(self, raw: "_cpu.Shard", device: torch.device):
+        self._raw = raw
+        self.name: str = raw.name
+        self.device = device
+
+    @property
+    def state(self) -> str:
+        """"awake", "sealed", "staged_sleep", "asleep", "staged_wake", "waking", "corrupted" or "lost"."""
+        return self._raw.state
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether its tensors may be used (while waking: where the ticket says ready)."""
+        return self._raw.state in ("awake", "waking", "corrupted")
+
+    def stats(self) -> "_cpu.ShardStats":
+        """Blocks and bytes allocated, bytes mapped on the device and pinned on the host, sleeps and wakes."""
+        return self._raw.stats()
+
+    @contextmanager
+    def pool(self) -> Iterator["Shard"]:
+        """New tensors that this thread makes inside live in the shard. Wrap construction, not training steps.
+
+        Raises `Asleep` for a sleeping shard and `InvalidArgument` when the thread is inside it already. When the device
+        is full, what leaves the block is `OutOfMemory`, which is a `torch.OutOfMemoryError`, too.
+        """
+        _cpu.take_failure()
+        self._raw.enter()
+        try:
+            yield self
+        except Error:
+            raise
+        except RuntimeError as error:
+            # PyTorch makes errors of its own of what an allocator throws: tell what it was.
+            failure = _cpu.take_failure()
+            if failure is None:
+                raise
+            raise failure from error
+        finally:
+            self._raw.leave()
+
+    def prepare(self, background: bool = False) -> None:
+        """Pins host memory for what is live now, so that the next sleep only copies. See `stillwake.prepare`."""
+        self._raw.prepare(background)
+
+    def trim(self) -> int:
+        """Gives pinned host memory that no sleeping page needs back to the system; answers the bytes."""
+        return self._raw.trim()
+
+    def close(self) -> None:
+        """Ends a shard that has no live tensor; its name and addresses are free again. Else `Busy`, with figures."""
+        with _making:
+            self._raw.close()
+            _made.pop((self.name, str(self.device)), None)
+
+    def __repr__(self) -> str:
+        try:
+            state = self.state
+        except InvalidArgument:
+            state = "closed"
+        return f"<stillwake shard '{self.name}' on {self.device}, {state}>"
+
+
+def _device(device: Union[str, int, torch.device, None]) -> torch.device:
+    if isinstance(device, int):
+        device = f"cuda:{device}"
+    emulated = driver().kind == "emulated"
+    chosen = torch.device(device if device is not None else "cpu" if emulated else "cuda")
+    if chosen.type == "cuda" and chosen.index is None:
+        chosen = torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_available() else 0)
+    return torch.device("cpu") if chosen.type == "cpu" else chosen
+
+
+def _choice(kind: type, value: str, what: str):
+    if value not in kind.__members__:
+        raise InvalidArgument(f"{what} {value!r}: there are {', '.join(map(repr, kind.__members__))}")
+    return kind.__members__[value]
+
+
+def shard(name: str, *, policy: str = "preserve", device: Union[str, int, torch.device, None] = None,
+          host_copy: str = "readable", backing: str = "retain", trust: bool = False,
+          addresses: Optional[int] = None) -> Shard:
+    """The shard of that name and device; asking again returns the same one.
+
+    policy: what sleep owes to the content. "preserve": it comes back byte for byte; "discard": it is not copied and
+        comes back zeroed; "frozen": kept, and promised not to change after the first sleep.
+    device: "cuda:N", a `torch.device` or an index; by default the current CUDA device. With the emulated driver "cpu".
+    host_copy: "readable" (host views work) or "packed" (zero pages take no bytes, host views do not work).
+    backing: what becomes of the host copy after a wake. "retain": kept, so that unchanged pages are not copied again;
+        "release": given back to the system.
+    trust: with "frozen", unchanged without being looked at.
+    addresses: bytes of addresses to reserve, by default as many as the device has memory.
+
+    Raises `InvalidArgument` for a wrong value, and when the shard exists with other options.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"the name of a shard is a string of at least one character, not {name!r}")
+    place = _device(device)
+    with _making:
+        raw = _cpu.make_shard(name, str(place), _choice(_cpu.Policy, policy, "policy"),
+                              _choice(_cpu.HostCopy, host_copy, "host_copy"),
+                              _choice(_cpu.Backing, backing, "backing"), trust, addresses)
+        return _made.setdefault((name, str(place)), Shard(raw, place))
+
+
+def all_shards() -> tuple[Shard, ...]:
+    """Every shard of the process that was made from Python, in the order in which they were made."""
+    with _making:
+        return tuple(_made.values())
+
+
+def wrapper_of(raw: Optional["_cpu.Shard"]) -> Optional[Shard]:
+    """The package's object for what the extension module answers."""
+    if raw is None:
+        return None
+    place = torch.device(raw.device)
+    with _making:
+        return _made.setdefault((raw.name, str(place)), Shard(raw, place))

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sleep, wake and swap: all shards of a set, or none."""
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any, Iterator, Optional, Union
+
+import torch
+
+from . import _cpu, adopting, walk
+from .errors import InvalidArgument, Stray
+from .shards import Shard, all_shards
+
+_log = logging.getLogger("stillwake")
+
+
+def _set(shards: tuple[Shard, ...]) -> list[Shard]:
+    for each in shards:
+        if not isinstance(each, Shard):
+            raise InvalidArgument(f"{each!r} is no shard; a set is made of what stillwake.shard() returns")
+    return list(shards or all_shards())
+
+
+def _raw(shards: Iterable[Shard]) -> list:
+    return [each._raw for each in shards]
+
+
+def _look_for_strays(shards: list[Shard], strays: str) -> None:
+    if strays not in ("error", "adopt", "report"):
+        raise InvalidArgument(f"strays={strays!r}: there are 'error', 'adopt' and 'report'")
+    awake = {each for each in shards if each.is_awake}
+    found = adopting.strays_of(adopting.followed.of(awake))
+    if not found:
+        return
+    text = ", ".join(str(stray) for stray, _, _ in found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    if strays == "error":
+        error = Stray(f"sleep: {len(found)} tensors of what was adopted live in no shard and would stay on the device: "
+                      f"{text}. Adopt them, or pass strays='adopt' or strays='report'")
+        error.strays = tuple((stray.name, stray.bytes) for stray, _, _ in found)
+        raise error
+    if strays == "report":
+        _log.warning("sleep leaves %d tensors on the device: %s", len(found), text)
+        return
+    for shard in awake:
+        mine = [(stray.name, storage) for stray, storage, home in found if home is shard]
+        if mine:
+            _cpu.adopt(shard._raw, [name for name, _ in mine], [storage._cdata for _, storage in mine])
+
+
+def sleep(*shards: Shard, timeout: Optional[float] = None, checked: bool = False, strays: str = "error") -> "_cpu.Report":
+    """Gives the device memory of the shards back; without arguments, of every shard. Returns when it is free.
+
+    timeout: seconds to wait for work in flight; None waits for ever.
+    checked: look twice that nothing was written meanwhile; a difference raises `Busy`.
+    strays: what happens when a module or optimizer that was adopted has tensors in no shard. "error": `Stray`, naming
+        them; "adopt": they go to the shard that their owner was adopted into; "report": they stay, with a log line.
+
+    From the call until it returns use nothing of the set; work queued on the device is waited for. Tensors that were
+    adopted raise on access until the wake. Shards that sleep already are left alone. Raises `Busy`, `TimedOut`,
+    `OverBudget`, `OutOfHostMemory`, `Corrupted`, `Lost`, `DriverCallFailed`: then everything is awake and unharmed.
+    """
+    chosen = _set(shards)
+    _look_for_strays(chosen, strays)
+    return _cpu.sleep(_raw(chosen), timeout, checked)
+
+
+def _ranges(first: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
+    ranges = []
+    for name, inner, storage in walk.named_storages(list(first)):
+        if storage.nbytes() > 0:
+            ranges.append((_cpu.address(storage._cdata), storage.nbytes()))
+    return ranges
+
+
+def wake(*shards: Shard, timeout: Optional[float] = None, streams: Optional[Sequence[Any]] = None,
+         first: Iterable[torch.Tensor] = ()) -> Union["_cpu.Report", "_cpu.Ticket"]:
+    """Puts memory behind the addresses of the shards and their content into it; without arguments, of every shard.
+
+    timeout: seconds to wait for device memory to come free; None does not wait.
+    streams: None returns when everything is restored and verified, and answers a report. A list of CUDA streams returns
+        at once, and answers a ticket: those streams wait by themselves, others through `ticket.wait(stream)`;
+        `ticket.result()` is the report.
+    first: tensors that are wanted early, in this order.
+
+    Host views raise from the call on. Shards that are awake are left alone. Raises `OutOfMemory` (needed, free and
+    largest possible bytes), `TimedOut`, `Busy`, `Lost`, `DriverCallFailed`: then everything still sleeps and nothing is
+    lost. `Corrupted`: what was restored is not what was saved; the shard keeps its backing and refuses to sleep.
+    """
+    chosen = _set(shards)
+    if streams is None:
+        return _cpu.wake(_raw(chosen), timeout, _ranges(first))
+    handles = [stream.cuda_stream if hasattr(stream, "cuda_stream") else int(stream) for stream in streams]
+    return _cpu.wake_for_streams(_raw(chosen), handles, timeout, _ranges(first))
+
+
+def swap(outgoing: Union[Shard, Sequence[Shard]], incoming: Union[Shard, Sequence[Shard]], *,
+         timeout: Optional[float] = None, checked: bool = False, wake_timeout: Optional[float] = None) -> "_cpu.Report":
+    """Puts `outgoing` to sleep while waking `incoming`, both directions of the bus at once, within the memory of the
+    larger plus 512 MiB. Returns when all is verified.
+
+    On an error `outgoing` is awake with its content and `incoming` asleep with its host copy.
+    """
+    leaving = _set((outgoing,) if isinstance(outgoing, Shard) else tuple(outgoing))
+    coming = _set((incoming,) if isinstance(incoming, Shard) else tuple(incoming))
+    return _cpu.swap(_raw(leaving), _raw(coming), timeout, checked, wake_timeout)
+
+
+@contextmanager
+def awake(*shards: Shard, timeout: Optional[float] = None) -> Iterator[tuple[Shard, ...]]:
+    """The shards are awake inside. Those that it had to wake sleep again afterwards."""
+    chosen = _set(shards)
+    sleeping = [each for each in chosen if not each.is_awake]
+    if sleeping:
+        wake(*sleeping, timeout=timeout)
+    try:
+        yield tuple(chosen)
+    finally:
+        if sleeping:
+            sleep(*sleeping)
+
+
+def is_awake(what: Union[Shard, torch.Tensor]) -> bool:
+    """Whether a shard, or a tensor's memory, may be used. True for a tensor that lives in no shard."""
+    owner = what if isinstance(what, Shard) else adopting.shard_of(what)
+    return owner is None or owner.is_awake
+
+
+def prepare(*shards: Shard, background: bool = False) -> None:
+    """Pins host memory for what is live now, so that the next sleep only copies; without arguments, for every shard.
+
+    background: return at once; the next transition waits for it, and its errors come from there.
+    Raises `Asleep`, `Busy`, `OverBudget`, `OutOfHostMemory`.
+    """
+    for each in _set(shards):
+        each.prepare(background)
+
+
+def trim(*shards: Shard) -> int:
+    """Gives pinned host memory that no sleeping page needs back to the system; answers the bytes."""
+    return sum(each.trim() for each in _set(shards))
+
+
+def stats(*shards: Shard) -> dict[str, "_cpu.ShardStats"]:
+    """Figures of each shard by name (and device, where a name is used on several): our own accounting, which neighbours
+    do not change. `torch.cuda.memory_allocated` goes on counting sleeping memory."""
+    chosen = _set(shards)
+    names = [each.name for each in chosen]
+    return {each.name if names.count(each.name) == 1 else f"{each.name}@{each.device}": each.stats() for each in chosen}

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding tensors: in modules, optimizers, mappings, sequences and registered pytrees, down to the storages."""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from .errors import InvalidArgument
+
+Named = tuple[str, torch.Tensor]
+
+
+def _join(name: str, part: str) -> str:
+    return f"{name}.{part}" if name else part
+
+
+def _of_optimizer(optimizer: torch.optim.Optimizer, name: str, with_params: bool) -> Iterator[Named]:
+    number = {}
+    for g, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            number.setdefault(parameter, len(number))
+            if with_params:
+                yield _join(name, f"params[{number[parameter]}]"), parameter
+        for key, value in group.items():
+            if key != "params":
+                yield from named_tensors(value, _join(name, f"param_groups[{g}].{key}"), with_params)
+    for parameter, state in optimizer.state.items():
+        label = number.get(parameter, "?")
+        yield from named_tensors(state, _join(name, f"state[{label}]"), with_params)
+
+
+def named_tensors(tree: Any, name: str = "", with_params: bool = False) -> Iterator[Named]:
+    """Every tensor in a tensor, module, optimizer, mapping, sequence, dataclass or registered pytree, with its name.
+
+    Tied tensors appear once under each name. Gradients are left alone. The parameters that an optimizer steps belong
+    to the module and appear only `with_params`. What is no tensor (numbers, strings, None) is passed over; an object
+    that is none of these raises `InvalidArgument` when it stands at the top, since its tensors cannot be found.
+    """
+    if isinstance(tree, torch.Tensor):
+        yield name or "tensor", tree
+    elif isinstance(tree, torch.nn.Module):
+        for key, parameter in tree.named_parameters(remove_duplicate=False):
+            yield _join(name, key), parameter
+        for key, buffer in tree.named_buffers(remove_duplicate=False):
+            yield _join(name, key), buffer
+    elif isinstance(tree, torch.optim.Optimizer):
+        yield from _of_optimizer(tree, name, with_params)
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from named_tensors(value, _join(name, str(key)), with_params)
+    elif isinstance(tree, (list, tuple, set, frozenset)):
+        for index, value in enumerate(tree):
+            yield from named_tensors(value, f"{name}[{index}]", with_params)
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        for field in dataclasses.fields(tree):
+            yield from named_tensors(getattr(tree, field.name), _join(name, field.name), with_params)
+    elif not isinstance(tree, type) and type(tree) in pytree.SUPPORTED_NODES:
+        for path, value in pytree.tree_flatten_with_path(tree)[0]:
+            yield from named_tensors(value, name + pytree.keystr(path), with_params)
+    elif not name and not isinstance(tree, (int, float, complex, str, bytes, bool, type(None))):
+        raise InvalidArgument(f"a {type(tree).__name__} is no tensor, module, optimizer, mapping, sequence, dataclass or "
+                              "registered pytree; give its tensors, for example as a list")
+
+
+def innermost(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors with memory of their own inside wrapper subclasses (DTensor, quantized types); else itself."""
+    if is_traceable_wrapper_subclass(tensor):
+        for attribute in tensor.__tensor_flatten__()[0]:
+            yield from innermost(getattr(tensor, attribute))
+    else:
+        yield tensor
+
+
+def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
+    """The storage of an innermost tensor; `InvalidArgument` for one that has none."""
+    if tensor.layout != torch.strided:
+        raise InvalidArgument(f"'{name}' has layout {tensor.layout}: only strided tensors have a storage that can sleep")
+    if tensor.device.type == "meta":
+        raise InvalidArgument(f"'{name}' is on the meta device and has no memory; materialise it first (to_empty)")
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError) as error:
+        raise InvalidArgument(f"'{name}' ({type(tensor).__name__}) has no storage that can sleep: {error}") from error
+
+
+def named_storages(tree: Any, with_params: bool = False) -> Iterator[tuple[str, torch.Tensor, torch.UntypedStorage]]:
+    """Name, innermost tensor and storage of everything in the tree, storages repeated as often as they are used."""
+    for name, tensor in named_tensors(tree, "", with_params):
+        for inner in innermost(tensor):
+            yield name, inner, storage_of(name, inner)
