@@ -9,15 +9,17 @@ import sys
 import builds
 import demo
 import machine
+import pytorch
 import testing
 import tools
 from machine import ROOT, die, say
 
 
-def prepare(required, optional=(), with_format=False):
+def prepare(required, optional=(), with_format=False, with_torch=False):
     """Installs what is missing; answers whether build folders must look again at what there is."""
     found_more = machine.ensure((*machine.REQUIRED, *required), (*machine.HELPFUL, *optional))
-    return tools.ensure(with_format) or found_more
+    found_more = tools.ensure(with_format) or found_more
+    return (with_torch and pytorch.ensure()) or found_more
 
 
 def command_build(options):
@@ -35,7 +37,8 @@ def command_demo(options):
 
 
 def command_test(options):
-    again = prepare((*machine.TOOLS, *machine.TESTS), (*machine.BENCHMARKS, *machine.CHECKS), with_format=True)
+    again = prepare((*machine.TOOLS, *machine.TESTS), (*machine.BENCHMARKS, *machine.CHECKS), with_format=True,
+                    with_torch=not options.sanitize)
     tally = testing.Tally()
     everything = options.everything or os.environ.get("CI") == "true"
     try:

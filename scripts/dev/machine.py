@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class Need:
     program: str = ""
     header: str = ""
     module: str = ""
+    python_header: str = ""
 
 
 REQUIRED = (
@@ -79,6 +81,8 @@ def missing(needs):
             return shutil.which(need.program) is not None
         if need.header:
             return need.header in present
+        if need.python_header:
+            return (Path(sysconfig.get_path("include")) / need.python_header).exists()
         return subprocess.run([sys.executable, "-c", f"import {need.module}"], capture_output=True).returncode == 0
 
     return [need for need in needs if not there(need)]

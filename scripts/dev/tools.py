@@ -51,14 +51,19 @@ def driver_headers_found():
     return subprocess.run(probe, capture_output=True).returncode == 0
 
 
+def make_venv():
+    if not (VENV_BIN / "python3").exists():
+        machine.ensure((machine.VENV,))
+        say("making .venv for the Python tools")
+        # What the machine has is seen from inside: its torch is used instead of another.
+        subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", str(ROOT / ".venv")], check=True)
+
+
 def _pip_install(names):
     """Installs pinned packages into .venv, making it first. Answers whether that worked."""
     if machine.offline():
         return False
-    if not (VENV_BIN / "python3").exists():
-        machine.ensure((machine.VENV,))
-        say("making .venv for the Python tools")
-        subprocess.run([sys.executable, "-m", "venv", str(ROOT / ".venv")], check=True)
+    make_venv()
     packages = [f"{name}=={PINS[name]}" for name in names]
     say(f"installing {', '.join(packages)} into .venv")
     command = [str(VENV_BIN / "python3"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
