@@ -124,7 +124,9 @@ Result<std::optional<Duration>> read_timeout(std::int32_t has_timeout, std::uint
   }
   constexpr auto kLongest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (nanoseconds > kLongest) {
-    return failure(ErrorCode::kInvalidArgument, fmt::format("timeout_ns is {}; at most {}", nanoseconds, kLongest));
+    return failure(
+        ErrorCode::kInvalidArgument,
+        fmt::format("timeout_ns is {}; give 0 to {} (a negative number becomes one beyond)", nanoseconds, kLongest));
   }
   return std::optional<Duration>(Duration(static_cast<std::int64_t>(nanoseconds)));
 }

@@ -70,7 +70,7 @@ struct ShardOptions {
 };
 
 struct SleepOptions {
-  std::optional<Duration> timeout; ///< for the work in flight; unset waits for ever
+  std::optional<Duration> timeout; ///< for the work in flight, 0 or more; unset waits for ever
   bool checked = false;            ///< quiesce and hash again before the commit; a difference is kBusy
   /// Streams that exist and may be capturing: asked first, so that a capture is refused and not spoilt. Stillwake keeps
   /// no streams by itself: the driver crashes when it is asked about one that was destroyed. A capture that nobody
@@ -78,14 +78,14 @@ struct SleepOptions {
   std::vector<Stream> may_capture;
 };
 
-/// A range of a shard that is wanted early.
+/// A range that is wanted early, of 1 byte or more, in one shard of the set (which may be awake already).
 struct WakeFirst {
   const void* pointer = nullptr;
   Bytes size;
 };
 
 struct WakeOptions {
-  std::optional<Duration> timeout; ///< to wait for device memory; unset does not wait
+  std::optional<Duration> timeout; ///< to wait for device memory, 0 or more; unset does not wait
   Bytes chunk = kMiB * 128;        ///< 64 MiB to 256 MiB; the first chunks are smaller
   std::vector<WakeFirst> first;    ///< restored before everything else, in this order; then the set's order
 };

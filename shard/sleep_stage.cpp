@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/sleep_stage.h"
 
+#include "shard/option_checks.h"
 #include "shard/quiesce.h"
 
 #include <algorithm>
@@ -18,6 +19,7 @@ SleepStage::~SleepStage() { abandon(); }
 
 Result<std::unique_ptr<SleepStage>> SleepStage::begin(const std::vector<ShardCore*>& set, const SleepOptions& options) {
   STILLWAKE_CHECK(!set.empty());
+  STILLWAKE_TRY(check_options(options));
   std::unique_ptr<SleepStage> stage(new SleepStage(options, *set.front()->device().table().clock));
   STILLWAKE_TRY(stage->hold(set));
   STILLWAKE_TRY(stage->note_loss(stage->seal_and_quiesce()));

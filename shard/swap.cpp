@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // swap: puts one set to sleep while waking another, device by device, all of it or nothing.
 #include "shard/device_swap.h"
+#include "shard/option_checks.h"
 #include "shard/reach.h"
 #include "shard/sleep_stage.h"
 #include "shard/transition.h"
@@ -111,6 +112,8 @@ Result<Report> swap(const ShardSet& outgoing, const ShardSet& incoming, const Sl
   auto in = cores_of(incoming);
   STILLWAKE_TRY(in);
   STILLWAKE_TRY(refuse_overlap(*out, *in));
+  STILLWAKE_TRY(check_options(sleep_options));
+  STILLWAKE_TRY(check_options(wake_options, *in));
   if (out->empty() || in->empty()) {
     return failure(ErrorCode::kInvalidArgument,
                    std::string("a swap needs shards on both sides; for one side alone call ") +

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/transition.h"
 
+#include "shard/option_checks.h"
 #include "shard/reach.h"
 #include "shard/sleep_stage.h"
 #include "shard/wake_stage.h"
@@ -16,6 +17,7 @@ Report nothing_to_do(Report::Kind kind) {
 }
 
 Result<Report> sleep_cores(const std::vector<ShardCore*>& cores, const SleepOptions& options) {
+  STILLWAKE_TRY(check_options(options));
   if (cores.empty()) {
     return nothing_to_do(Report::Kind::kSleep);
   }
@@ -32,6 +34,7 @@ Result<std::shared_ptr<Waking>> start_waking(const std::vector<ShardCore*>& core
 }
 
 Result<Report> wake_cores(const std::vector<ShardCore*>& cores, const WakeOptions& options) {
+  STILLWAKE_TRY(check_options(options, cores));
   if (cores.empty()) {
     return nothing_to_do(Report::Kind::kWake);
   }

@@ -19,7 +19,8 @@ class SleepStage;
 class WakeStage;
 
 /// Shards in the order in which they are restored. Each at most once, none null, all of one driver; else
-/// kInvalidArgument.
+/// kInvalidArgument. So are options that cannot be (a timeout below zero, a range in WakeOptions::first outside of the
+/// set): they are asked first, and nothing has changed.
 using ShardSet = std::vector<Shard*>;
 
 /// Returns when the device memory is free. Shards that sleep already are left alone (frees that failed before are tried

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/wake_stage.h"
 
+#include "shard/option_checks.h"
 #include "shard/quiesce.h"
 #include "shard/restore_plan.h"
 
@@ -42,10 +43,7 @@ WakeStage::~WakeStage() { abandon(); }
 
 Result<std::unique_ptr<WakeStage>> WakeStage::begin(const std::vector<ShardCore*>& set, const WakeOptions& options) {
   STILLWAKE_CHECK(!set.empty());
-  if (options.chunk < kMiB * 64 || options.chunk > kMiB * 256) {
-    return failure(ErrorCode::kInvalidArgument,
-                   "a chunk of " + std::to_string(options.chunk.count()) + " bytes; 64 MiB to 256 MiB are possible");
-  }
+  STILLWAKE_TRY(check_options(options, set));
   std::unique_ptr<WakeStage> stage(new WakeStage(options, *set.front()->device().table().clock));
   STILLWAKE_TRY(stage->hold(set));
   stage->plan();
