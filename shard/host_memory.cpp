@@ -14,6 +14,9 @@ Result<void> set_pinning_threads(Driver& driver, int count) {
     return failure(ErrorCode::kInvalidArgument,
                    std::to_string(count) + " pinning threads; 0 (as many as cores, 16 at most) to 256 are possible");
   }
+  if (!driver.is_open()) {
+    return failure(moved_from("Driver"));
+  }
   Registry::of(driver).arena().set_pinning_threads(count);
   return {};
 }

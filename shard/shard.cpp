@@ -40,40 +40,50 @@ Shard::~Shard() {
   }
 }
 
-Result<void*> Shard::allocate(Bytes size, Stream stream, BlockKind kind) {
+ShardCore& Shard::core() const { return not_moved_from(core_, "Shard"); }
+
+Result<void> Shard::check_usable() const {
   STILLWAKE_TRY(in_reach());
+  if (core_ == nullptr) [[unlikely]] {
+    return failure(moved_from("Shard"));
+  }
+  return {};
+}
+
+Result<void*> Shard::allocate(Bytes size, Stream stream, BlockKind kind) {
+  STILLWAKE_TRY(check_usable());
   return core_->allocate(size, stream, kind);
 }
 Result<void> Shard::free(void* pointer) {
-  STILLWAKE_TRY(in_reach());
+  STILLWAKE_TRY(check_usable());
   return core_->free(pointer, std::nullopt);
 }
 Result<void> Shard::free(void* pointer, Stream stream) {
-  STILLWAKE_TRY(in_reach());
+  STILLWAKE_TRY(check_usable());
   return core_->free(pointer, stream);
 }
 
-const std::string& Shard::name() const { return core_->name(); }
-DeviceIndex Shard::device() const { return core_->device().index(); }
-Policy Shard::policy() const { return core_->options().policy; }
-ShardState Shard::state() const { return in_reach() ? core_->state() : ShardState::kLost; }
-ShardStats Shard::stats() const { return in_reach() ? core_->stats() : ShardStats(); }
-bool Shard::contains(const void* pointer) const { return core_->reservation().contains(DeviceAddress(pointer)); }
+const std::string& Shard::name() const { return core().name(); }
+DeviceIndex Shard::device() const { return core().device().index(); }
+Policy Shard::policy() const { return core().options().policy; }
+ShardState Shard::state() const { return in_reach() ? core().state() : ShardState::kLost; }
+ShardStats Shard::stats() const { return in_reach() ? core().stats() : ShardStats(); }
+bool Shard::contains(const void* pointer) const { return core().reservation().contains(DeviceAddress(pointer)); }
 
 Result<void> Shard::prepare(Prepare how) {
-  STILLWAKE_TRY(in_reach());
+  STILLWAKE_TRY(check_usable());
   return core_->prepare(how);
 }
 Result<Bytes> Shard::trim() {
-  STILLWAKE_TRY(in_reach());
+  STILLWAKE_TRY(check_usable());
   return core_->trim();
 }
 Result<std::byte*> Shard::host_address(const void* pointer) const {
-  STILLWAKE_TRY(in_reach());
+  STILLWAKE_TRY(check_usable());
   return core_->host_address(pointer);
 }
 Result<void> Shard::mark_host_dirty(const void* pointer, Bytes size) {
-  STILLWAKE_TRY(in_reach());
+  STILLWAKE_TRY(check_usable());
   return core_->mark_host_dirty(pointer, size);
 }
 

@@ -39,6 +39,8 @@ struct ShardStats {
   std::uint64_t wakes = 0;
 };
 
+/// After it was moved from, a Shard may be destroyed and assigned to; `is_open` answers false, every call that answers
+/// a Result says kInvalidArgument, as does a set that holds it, and every other call ends the process with a sentence.
 class Shard {
 public:
   /// Reserves the addresses; takes no device memory, but for 2 MiB of scratch that the first shard of a device takes
@@ -60,12 +62,15 @@ public:
   /// changes nothing.
   [[nodiscard]] Result<void*> allocate(Bytes size, Stream stream = nullptr, BlockKind kind = BlockKind::kShared);
 
-  /// Gives a block back; any thread, any state, never waits. `stream`: where its last work was queued. Without it all
-  /// work queued on the device so far is assumed to use the block. Errors: kInvalidArgument for a pointer that no live
-  /// block of this shard starts at (a foreign one, a double free).
+  /// Gives a block back; any thread, any state, never waits. Its memory is for later blocks of this shard: the device
+  /// gets it back at the next sleep (a wake takes memory for live blocks only) or when the shard ends. `stream`: where
+  /// its last work was queued. Without it all work queued on the device so far is assumed to use the block. Errors:
+  /// kInvalidArgument for a pointer that no live block of this shard starts at (a foreign one, a double free).
   [[nodiscard]] Result<void> free(void* pointer);
   [[nodiscard]] Result<void> free(void* pointer, Stream stream);
 
+  /// Whether it owns a shard: false once it was moved from.
+  bool is_open() const { return core_ != nullptr; }
   const std::string& name() const;
   DeviceIndex device() const;
   Policy policy() const;
@@ -80,7 +85,8 @@ public:
   /// kOutOfHostMemory.
   enum class Prepare { kForeground, kBackground };
   [[nodiscard]] Result<void> prepare(Prepare how = Prepare::kForeground);
-  /// Gives pinned memory that no sleeping page needs back to the system; answers the bytes. Errors: kBusy, kLost.
+  /// Gives pinned memory that no sleeping page needs back to the system; answers the bytes. Device memory is not
+  /// touched. Errors: kBusy, kLost.
   [[nodiscard]] Result<Bytes> trim();
 
   /// Where the bytes at `pointer` (a device address of a live block) are kept while asleep. kReadable shards only.
@@ -91,9 +97,10 @@ public:
   [[nodiscard]] Result<void> mark_host_dirty(const void* pointer, Bytes size);
 
   // For the layers above.
-  ShardCore& core() const { return *core_; }
+  ShardCore& core() const;
 
 private:
+  Result<void> check_usable() const;
   explicit Shard(std::unique_ptr<ShardCore> core);
   std::unique_ptr<ShardCore> core_;
 };

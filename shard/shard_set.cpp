@@ -11,6 +11,9 @@ Result<std::vector<ShardCore*>> cores_of(const std::vector<Shard*>& set) {
     if (shard == nullptr) {
       return failure(ErrorCode::kInvalidArgument, "a set holds a null shard; give shards that exist");
     }
+    if (!shard->is_open()) {
+      return failure(moved_from("Shard"));
+    }
     ShardCore& core = shard->core();
     if (std::find(cores.begin(), cores.end(), &core) != cores.end()) {
       return failure(ErrorCode::kInvalidArgument, "shard '" + core.name() + "' is twice in the set; name it once");

@@ -5,11 +5,24 @@
 
 namespace stillwake {
 
-Result<void> Ticket::wait(Stream stream) { return waking_->wait_all(stream); }
+Result<void> Ticket::wait(Stream stream) {
+  if (waking_ == nullptr) {
+    return failure(moved_from("Ticket"));
+  }
+  return waking_->wait_all(stream);
+}
 Result<void> Ticket::wait(Stream stream, const void* pointer, Bytes size) {
+  if (waking_ == nullptr) {
+    return failure(moved_from("Ticket"));
+  }
   return waking_->wait_range(stream, DeviceAddress(pointer), size);
 }
-bool Ticket::is_done() const { return waking_->is_done(); }
-Result<Report> Ticket::result() { return waking_->result(); }
+bool Ticket::is_done() const { return not_moved_from(waking_, "Ticket").is_done(); }
+Result<Report> Ticket::result() {
+  if (waking_ == nullptr) {
+    return failure(moved_from("Ticket"));
+  }
+  return waking_->result();
+}
 
 } // namespace stillwake

@@ -12,6 +12,8 @@ namespace stillwake {
 
 class Waking;
 
+/// After it was moved from, a Ticket may be destroyed and assigned to; calls that answer a Result say kInvalidArgument,
+/// and `is_done` ends the process with a sentence.
 class Ticket {
 public:
   explicit Ticket(std::shared_ptr<Waking> waking) : waking_(std::move(waking)) {}

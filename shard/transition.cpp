@@ -63,6 +63,9 @@ Result<Report> sleep(const ShardSet& set, const SleepOptions& options) {
 
 Result<Report> sleep(Driver& driver, const SleepOptions& options) {
   STILLWAKE_TRY(in_reach());
+  if (!driver.is_open()) {
+    return failure(moved_from("Driver"));
+  }
   return sleep_cores(Registry::of(driver).shards(), options);
 }
 
@@ -74,6 +77,9 @@ Result<Report> wake(const ShardSet& set, const WakeOptions& options) {
 
 Result<Report> wake(Driver& driver, const WakeOptions& options) {
   STILLWAKE_TRY(in_reach());
+  if (!driver.is_open()) {
+    return failure(moved_from("Driver"));
+  }
   return wake_cores(Registry::of(driver).shards(), options);
 }
 
@@ -89,8 +95,17 @@ StagedSleep::StagedSleep(std::unique_ptr<SleepStage> stage) : stage_(std::move(s
 StagedSleep::StagedSleep(StagedSleep&&) noexcept = default;
 StagedSleep& StagedSleep::operator=(StagedSleep&&) noexcept = default;
 StagedSleep::~StagedSleep() = default;
-Result<Report> StagedSleep::commit() { return stage_->commit(); }
-void StagedSleep::abandon() { stage_->abandon(); }
+Result<Report> StagedSleep::commit() {
+  if (stage_ == nullptr) {
+    return failure(moved_from("StagedSleep"));
+  }
+  return stage_->commit();
+}
+void StagedSleep::abandon() {
+  if (stage_ != nullptr) {
+    stage_->abandon();
+  }
+}
 
 Result<StagedSleep> stage_sleep(const ShardSet& set, const SleepOptions& options) {
   auto cores = cores_of_some(set);
@@ -104,9 +119,16 @@ StagedWake::StagedWake(std::unique_ptr<WakeStage> stage) : stage_(std::move(stag
 StagedWake::StagedWake(StagedWake&&) noexcept = default;
 StagedWake& StagedWake::operator=(StagedWake&&) noexcept = default;
 StagedWake::~StagedWake() = default;
-void StagedWake::abandon() { stage_->abandon(); }
+void StagedWake::abandon() {
+  if (stage_ != nullptr) {
+    stage_->abandon();
+  }
+}
 
 Result<Ticket> StagedWake::commit(const std::vector<Stream>& streams) {
+  if (stage_ == nullptr) {
+    return failure(moved_from("StagedWake"));
+  }
   auto waking = stage_->commit(streams);
   STILLWAKE_TRY(waking);
   return Ticket(std::move(*waking));

@@ -25,15 +25,16 @@ using ShardSet = std::vector<Shard*>;
 
 /// Returns when the device memory is free. Shards that sleep already are left alone (frees that failed before are tried
 /// again) and counted in the report. Errors: kBusy (a transition, a capture, or in checked mode a write meanwhile),
-/// kTimedOut, kOverBudget, kOutOfHostMemory, kCorrupted, kLost, kDriverCallFailed. After an error everything is awake
-/// and unharmed.
+/// kTimedOut, kOverBudget, kOutOfHostMemory, kCorrupted, kLost, kDriverCallFailed. After an error everything is as it
+/// was, awake and unharmed; after kLost no shard of that device can be used.
 [[nodiscard]] Result<Report> sleep(const ShardSet& set, const SleepOptions& options = {});
 /// Every shard of the driver.
 [[nodiscard]] Result<Report> sleep(Driver& driver, const SleepOptions& options = {});
 
 /// Blocks until everything is restored and verified: safe for every stream. Shards that are awake are left alone; one
 /// that is waking is waited for. Errors: kOutOfDeviceMemory (needed, free and largest possible bytes), kTimedOut,
-/// kBusy, kLost, kDriverCallFailed: everything still asleep, host copies untouched. kCorrupted: see Ticket::result.
+/// kBusy, kDriverCallFailed: everything still asleep, host copies untouched. kCorrupted: see Ticket::result. kLost: no
+/// shard of that device can be used.
 [[nodiscard]] Result<Report> wake(const ShardSet& set, const WakeOptions& options = {});
 [[nodiscard]] Result<Report> wake(Driver& driver, const WakeOptions& options = {});
 /// Returns when the copies are on their way; the named streams wait for all of it by themselves, others through the
@@ -47,7 +48,8 @@ using ShardSet = std::vector<Shard*>;
 [[nodiscard]] Result<Report> swap(const ShardSet& outgoing, const ShardSet& incoming,
                                   const SleepOptions& sleep_options = {}, const WakeOptions& wake_options = {});
 
-/// The first half of a sleep: everything that can fail and be undone. Destroying it without commit undoes it.
+/// The first half of a sleep: everything that can fail and be undone. Destroying it without commit undoes it. After it
+/// was moved from, `commit` answers kInvalidArgument and `abandon` does nothing.
 class StagedSleep {
 public:
   explicit StagedSleep(std::unique_ptr<SleepStage> stage);
@@ -66,7 +68,7 @@ private:
 [[nodiscard]] Result<StagedSleep> stage_sleep(const ShardSet& set, const SleepOptions& options = {});
 
 /// The first half of a wake: new pages mapped at the old addresses, nothing restored. Destroying it without commit
-/// undoes it.
+/// undoes it. After it was moved from as StagedSleep.
 class StagedWake {
 public:
   explicit StagedWake(std::unique_ptr<WakeStage> stage);
