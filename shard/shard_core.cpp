@@ -180,10 +180,10 @@ bool ShardCore::is_known(Stream stream) const {
 }
 
 Result<void> ShardCore::get_to_know(Stream stream) {
-  auto owns = device_.owns(stream);
+  auto owns = device_.owns(stream, "allocating");
   STILLWAKE_TRY(owns);
   if (!*owns) {
-    return failure(ErrorCode::kInvalidArgument, "allocating: the stream is not one of device " +
+    return failure(ErrorCode::kInvalidArgument, "allocating: stream " + hexadecimal(stream) + " is not one of device " +
                                                     std::to_string(device_.index().value()) + ", where shard '" +
                                                     name() + "' lives; give one of that device");
   }
@@ -286,9 +286,9 @@ ShardStats ShardCore::stats() const {
   return stats;
 }
 
-Result<bool> ShardCore::may_be_used_on(Stream stream) const {
+Result<bool> ShardCore::may_be_used_on(Stream stream, const char* asking) const {
   for (Device* device : devices_) {
-    auto owns = device->owns(stream);
+    auto owns = device->owns(stream, asking);
     if (!owns || *owns) {
       return owns;
     }

@@ -86,8 +86,8 @@ public:
   Device& device() const { return device_; }
   /// The own device and the peers.
   const std::vector<Device*>& devices() const { return devices_; }
-  /// Whether the stream is one of the own device or of a peer.
-  [[nodiscard]] Result<bool> may_be_used_on(Stream stream) const;
+  /// Whether the stream is one of the own device or of a peer. Errors as Device::owns.
+  [[nodiscard]] Result<bool> may_be_used_on(Stream stream, const char* asking) const;
   TransferEngine& engine() const { return engine_; }
   Reservation& reservation() { return reservation_; }
   const Reservation& reservation() const { return reservation_; }

@@ -139,8 +139,8 @@ Result<Pages> ShardCore::page_of_sleeping(const void* pointer, Bytes size) const
   const auto block = reservation_.contains(address) ? heap_->find(pointer) : std::nullopt;
   if (!block || size > block->offset + block->size - (address - reservation_.base())) {
     return failure(ErrorCode::kInvalidArgument, std::to_string(size.count()) + " bytes at address " +
-                                                    std::to_string(address.value()) +
-                                                    " do not lie in one live block of shard '" + name() + "'");
+                                                    hexadecimal(address) + " do not lie in one live block of shard '" +
+                                                    name() + "'");
   }
   if (state_ != ShardState::kAsleep) {
     return failure(ErrorCode::kBusy, "shard '" + name() + "' is " + to_string(state_) +

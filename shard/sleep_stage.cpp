@@ -110,7 +110,7 @@ Result<void> SleepStage::seal_and_quiesce() {
   for (Part& part : parts_) {
     std::vector<Stream> streams = {CU_STREAM_LEGACY};
     for (Stream stream : options_.may_capture) {
-      auto owns = part.core->device().owns(stream);
+      auto owns = part.core->device().owns(stream, "sleeping, of may_capture");
       STILLWAKE_TRY(owns);
       if (*owns) {
         streams.push_back(stream);

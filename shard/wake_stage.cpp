@@ -157,8 +157,8 @@ Result<void> WakeStage::take_once() {
       }
       if (error.code == ErrorCode::kOutOfDeviceMemory) {
         if (auto memory = device.memory_info()) {
-          error.message = "waking needs " + readable(Bytes(missing_on(device))) + " of device " +
-                          std::to_string(device.index().value()) + ", free " + readable(memory->first) + " of " +
+          error.message = "waking needs " + exact(Bytes(missing_on(device))) + " of device " +
+                          std::to_string(device.index().value()) + ", free " + exact(memory->first) + " of " +
                           readable(memory->second) + ", largest possible " +
                           readable(Bytes(pages_below(memory->first))) + "; everything is still asleep";
         }
@@ -234,15 +234,15 @@ Result<void> WakeStage::check_streams(const std::vector<Stream>& streams) const 
   for (Stream stream : streams) {
     bool owned = false;
     for (const Part& part : parts_) {
-      auto may_use = part.core->may_be_used_on(stream);
+      auto may_use = part.core->may_be_used_on(stream, "waking");
       STILLWAKE_TRY(may_use);
       owned = owned || *may_use;
       STILLWAKE_TRY(refuse_captures(part.core->device(), {stream}));
     }
     if (!owned && !parts_.empty()) {
-      return failure(
-          ErrorCode::kInvalidArgument,
-          "a stream that is to wait belongs to no device of the woken shards; give streams of their devices");
+      return failure(ErrorCode::kInvalidArgument,
+                     "waking: stream " + hexadecimal(stream) +
+                         ", which is to wait, belongs to no device of the woken shards; give streams of their devices");
     }
   }
   return {};

@@ -30,12 +30,15 @@ Result<void> Waking::wait_chunk(WakingJob& job, Stream stream, std::size_t chunk
 
 namespace {
 
-Result<void> refuse_foreign(bool may_use) {
+constexpr const char* kAsking = "waiting for a wake";
+
+Result<void> refuse_foreign(bool may_use, Stream stream) {
   if (may_use) {
     return {};
   }
   return failure(ErrorCode::kInvalidArgument,
-                 "the stream belongs to another device than what it is to wait for; give one of the shard's device");
+                 std::string(kAsking) + ": stream " + hexadecimal(stream) +
+                     " belongs to another device than what it is to wait for; give one of the shard's device");
 }
 
 } // namespace
@@ -47,11 +50,11 @@ Result<void> Waking::wait_all(Stream stream) {
   }
   bool may_use = shards_.empty();
   for (const WakingShard& shard : shards_) {
-    auto here = shard.core->may_be_used_on(stream);
+    auto here = shard.core->may_be_used_on(stream, kAsking);
     STILLWAKE_TRY(here);
     may_use = may_use || *here;
   }
-  STILLWAKE_TRY(refuse_foreign(may_use));
+  STILLWAKE_TRY(refuse_foreign(may_use, stream));
   for (WakingJob& job : jobs_) {
     if (job.restore != nullptr) {
       STILLWAKE_TRY(wait_chunk(job, stream, job.restore->chunks() - 1));
@@ -86,9 +89,9 @@ Result<void> Waking::wait_range(Stream stream, DeviceAddress address, Bytes size
       return {}; // once it is settled there are no jobs any more
     }
     WakingJob& job = jobs_[shard.job];
-    auto may_use = shard.core->may_be_used_on(stream);
+    auto may_use = shard.core->may_be_used_on(stream, kAsking);
     STILLWAKE_TRY(may_use);
-    STILLWAKE_TRY(refuse_foreign(*may_use));
+    STILLWAKE_TRY(refuse_foreign(*may_use, stream));
     std::optional<std::size_t> chunk;
     const Pages end = pages_holding(offset + size);
     for (Pages page = pages_below(offset); page < end; ++page) {
@@ -105,7 +108,7 @@ Result<void> Waking::wait_range(Stream stream, DeviceAddress address, Bytes size
     }
   }
   return failure(ErrorCode::kInvalidArgument,
-                 "address " + std::to_string(address.value()) + " lies in no shard that this ticket wakes");
+                 "address " + hexadecimal(address) + " lies in no shard that this ticket wakes");
 }
 
 bool Waking::is_done() {

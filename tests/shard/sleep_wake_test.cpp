@@ -40,6 +40,24 @@ TEST_F(ShardTest, AllocatingWhileAsleepIsAnErrorAtOnce) {
   EXPECT_OK(shard.free(block, nullptr));
 }
 
+TEST_F(ShardTest, FreedMemoryGoesBackToTheDeviceAtTheNextSleepAndNotBefore) {
+  Shard shard = make_shard();
+  void* kept = allocate(shard, kMiB * 2);
+  fill(kept, 1, kMiB * 2);
+  void* freed = allocate(shard, kMiB * 64);
+  const Bytes mapped = shard.stats().mapped;
+  const Bytes free = free_memory();
+  ASSERT_OK(shard.free(freed, nullptr));
+  ASSERT_OK(shard.trim());
+  EXPECT_EQ(shard.stats().mapped, mapped);
+  EXPECT_EQ(free_memory(), free);
+  ASSERT_OK(sleep({&shard}));
+  ASSERT_OK(wake({&shard}));
+  EXPECT_EQ(shard.stats().mapped, kMiB * 2);
+  expect_free_at_least(free + kMiB * 64);
+  EXPECT_TRUE(holds(kept, 1, kMiB * 2));
+}
+
 TEST_F(ShardTest, SwapMovesTwoSetsWithinTheLargerOne) {
   Shard a = make_shard("a");
   Shard b = make_shard("b");
