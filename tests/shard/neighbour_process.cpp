@@ -143,7 +143,10 @@ int fill_shared_memory() {
     say(small ? "32 MiB of 16 were handed out" : small.error().describe());
     return 1;
   }
-  const std::string first = to_string(large.error().code);
+  const std::string told = large.error().describe();
+  const bool says_where = told.find("; /dev/shm/stillwake-") != std::string::npos &&
+                          told.find(" are free in /dev/shm") != std::string::npos;
+  const std::string first = to_string(large.error().code) + (says_where ? std::string(", says where") : ": " + told);
   auto slept = sleep({&*shard});
   auto woken = slept ? wake({&*shard}) : slept;
   say(first + (woken && shard->allocate(kMiB) ? ", and goes on" : ", and is broken: " + woken.error().describe()));

@@ -5,6 +5,8 @@
 
 #include <unistd.h>
 
+#include <filesystem>
+
 namespace stillwake {
 namespace {
 
@@ -78,6 +80,22 @@ TEST_F(Neighbours, AProcessMayEndInTheMiddleOfAWake) {
     EXPECT_EQ(leaver.line(), "waking") << how;
     EXPECT_EQ(leaver.wait(), 0) << how;
   }
+  if (!emulated()) {
+    return;
+  }
+  // Who ends without destroying its driver leaves the files of the share to whoever opens it next.
+  {
+    DriverOptions options;
+    options.kind = DriverKind::kEmulated;
+    options.emulated_memory = kMiB * 256;
+    options.emulated_share = share_ + "-leaver";
+    options.faults = "";
+    auto heir = Driver::open(options);
+    ASSERT_OK(heir);
+    EXPECT_EQ(heir->memory(DeviceIndex(0))->free, kMiB * 256);
+  }
+  EXPECT_FALSE(std::filesystem::exists("/dev/shm/stillwake-" + share_ + "-leaver-ledger"));
+  EXPECT_FALSE(std::filesystem::exists("/dev/shm/stillwake-" + share_ + "-leaver-0"));
 }
 
 TEST_F(Neighbours, AFullSharedMemoryFileSystemIsAnErrorAndTheShardGoesOn) {
@@ -92,7 +110,7 @@ TEST_F(Neighbours, AFullSharedMemoryFileSystemIsAnErrorAndTheShardGoesOn) {
   if (said == "not permitted") {
     GTEST_SKIP() << "mounting a small /dev/shm needs rights that this process does not have";
   }
-  EXPECT_EQ(said, "out of device memory, and goes on");
+  EXPECT_EQ(said, "out of device memory, says where, and goes on");
   EXPECT_EQ(neighbour.wait(), 0);
 }
 
