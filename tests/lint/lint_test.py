@@ -10,6 +10,7 @@ import ladder_lint
 import length_lint
 import license_lint
 import names_lint
+import snippets_lint
 import tidy_lint
 
 SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
@@ -179,6 +180,29 @@ class Names(Sample):
         self.write({"shard/x.h": SPDX + "// See stillwake::Removed.\n"})
         self.document("`stillwake::Removed`\n")
         self.expect(names_lint, "stillwake::Removed")
+
+
+class Snippets(Sample):
+    COMPILERS = {"c": ["cc"], "cpp": ["c++"]}
+
+    def faults(self, text):
+        self.write({"shard/stillwake.h": "struct Options { const char* name; };\nint open(Options options);\n",
+                    "docs/concepts.md": "# Concepts\n" + text})
+        return snippets_lint.faults(self.root, self.COMPILERS)
+
+    def test_programs_and_parts_that_compile(self):
+        self.assertEqual(self.faults("```cpp\n#include <stillwake/stillwake.h>\n\nOptions options;\nopen(options);\n```\n"
+                                     "```cpp\nint main() { return 0; }\n```\n```c\nint x = 1;\n(void)x;\n```\n"
+                                     "```sh\nnot C\n```\n"), [])
+
+    def test_what_does_not_compile_is_named_with_its_line(self):
+        for text in ("```cpp\n#include <stillwake/stillwake.h>\nopen(undefined);\n```",
+                     "```cpp\n#include <stillwake/stillwake.h>\nopen({.name = \"C++20\"});\n```",
+                     "```c\nauto x = nullptr;\n```"):
+            with self.subTest(text):
+                found = self.faults("\n" + text + "\n")
+                self.assertEqual(len(found), 1, found)
+                self.assertIn("docs/concepts.md:4: the snippet does not compile", found[0])
 
 
 class Format(Sample):

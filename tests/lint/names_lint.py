@@ -97,11 +97,14 @@ def faults_of(root, known, document):
     return found
 
 
+def documents(root):
+    found = [root / name for name in DOCUMENTS if (root / name).exists()]
+    return found + (sorted((root / "docs").rglob("*.md")) if (root / "docs").is_dir() else [])
+
+
 def faults(root):
     known = Known(root)
-    documents = [root / name for name in DOCUMENTS if (root / name).exists()]
-    documents += sorted((root / "docs").rglob("*.md")) if (root / "docs").is_dir() else []
-    return [fault for document in documents for fault in faults_of(root, known, document)]
+    return [fault for document in documents(root) for fault in faults_of(root, known, document)]
 
 
 if __name__ == "__main__":
