@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module stillwake._cpu: the C++ library for the Python package. Storages come as the address of their
 // StorageImpl (UntypedStorage._cdata), tensors only where one must be made.
+#include "allocator/driver/driver_layer.h"
 #include "torch_plugin/library/adopt.h"
 #include "torch_plugin/library/cpu_scope.h"
 #include "torch_plugin/library/global_allocator.h"
@@ -74,6 +75,15 @@ void bind_driver(py::module_& module) {
     const DriverCounters counters = Session::get().driver().counters();
     return std::pair(counters.calls, counters.failures);
   });
+  module.def(
+      "inject_faults",
+      [](const std::string& text) { Session::get().driver().gate().arm(value_or_throw(CallGate::parse(text))); },
+      py::arg("text"),
+      "For tests: makes driver calls fail, as STILLWAKE_FAULTS does ('cuMemMap:2,*:17'); replaces what was asked for "
+      "before, and '' ends it.");
+  module.def(
+      "injected_faults", [] { return Session::get().driver().gate().injected(); },
+      "For tests: how many calls were made to fail since inject_faults.");
   module.def("set_host_budget", [](std::optional<std::uint64_t> limit) {
     set_host_budget(Session::get().driver(), limit ? std::optional(Bytes(*limit)) : std::nullopt);
   });

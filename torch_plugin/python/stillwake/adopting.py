@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
 
-from . import _cpu, walk
-from .errors import InvalidArgument
+from . import _cpu, fsdp, walk
+from .errors import InvalidArgument, OutOfMemory
 from .shards import Shard, wrapper_of
 
 
@@ -49,11 +50,14 @@ class _Followed:
         self._lock = threading.Lock()
         self._entries: list[tuple[weakref.ref, Shard]] = []
 
-    def add(self, tree: Any, shard: Shard) -> None:
+    def add(self, tree: Any, shard: Shard) -> bool:
+        """Whether it is new."""
         with self._lock:
             self._entries = [(ref, into) for ref, into in self._entries if ref() is not None]
-            if not any(ref() is tree and into is shard for ref, into in self._entries):
+            is_new = not any(ref() is tree and into is shard for ref, into in self._entries)
+            if is_new:
                 self._entries.append((weakref.ref(tree), shard))
+        return is_new
 
     def of(self, shards: set[Shard]) -> list[tuple[Any, Shard]]:
         with self._lock:
@@ -78,64 +82,96 @@ def adopt(tree: Any, shard: Shard) -> Adopted:
     The storage object stays: `id`, tied weights, optimizer keys and DTensor metadata are as before; `data_ptr()` changes
     now and never again. Work queued on the device is waited for; use the tensors in no other thread meanwhile, and adopt
     before CUDA graphs, NCCL registrations, DLPack or numpy aliases of them exist. Modules and optimizers are followed
-    (weakly): sleep looks for tensors that came later, and an optimizer's first step brings its state in.
+    (weakly): sleep looks for tensors that came later, and an optimizer's first step brings its state in. Modules of
+    FSDP2 are resharded first: what is adopted are the sharded parameters.
 
     Raises `InvalidArgument`, with nothing moved, for what has no memory or layout that can sleep, belongs to another
     shard or device, or was not allocated by PyTorch; `OutOfMemory` when the device fills up: then each storage is wholly
     inside or wholly where it was, and the message says which. CPU tensors beside a CUDA shard are passed over, with a
     warning for parameters.
     """
+    return _adopt(tree, shard, keep_others=False)[0]
+
+
+def adopt_the_rest(tree: Any, shard: Shard) -> tuple[Adopted, list[Shard]]:
+    """The same, but what lives in another shard stays there; answers those shards, too."""
+    return _adopt(tree, shard, keep_others=True)
+
+
+def _adopt(tree: Any, shard: Shard, keep_others: bool) -> tuple[Adopted, list[Shard]]:
     if not isinstance(shard, Shard):
         raise InvalidArgument(f"adopt into {shard!r}: the second argument is a shard, as stillwake.shard() returns it")
-    names: list[str] = []
-    storages: list[torch.UntypedStorage] = []
+    for part in _parts(tree):
+        if isinstance(part, torch.nn.Module):
+            fsdp.reshard(part)
+    found: list[tuple[str, torch.UntypedStorage]] = []
     passed_over: list[str] = []
     for name, tensor, storage in walk.named_storages(tree):
-        if _is_elsewhere(tensor, shard):
-            if isinstance(tensor, torch.nn.Parameter):
-                passed_over.append(name)
-            continue
-        names.append(name)
-        storages.append(storage)
+        if not _is_elsewhere(tensor, shard):
+            found.append((name, storage))
+        elif isinstance(tensor, torch.nn.Parameter):
+            passed_over.append(name)
     if passed_over:
         warnings.warn(f"stillwake.adopt: {len(passed_over)} parameters are on the CPU and hold no device memory "
                       f"({', '.join(passed_over[:3])}{', ...' if len(passed_over) > 3 else ''}); they stay there",
-                      stacklevel=2)
-    done = _cpu.adopt(shard._raw, names, [storage._cdata for storage in storages])
-    _follow(tree, shard)
-    return Adopted(shard.name, done.moved, done.taken_in, done.empty, done.bytes)
+                      stacklevel=4)
+    others: dict[Shard, None] = {}
+    if keep_others:
+        owners = [wrapper_of(raw) for raw in _cpu.shards_of([storage._cdata for _, storage in found])]
+        others = {owner: None for owner in owners if owner is not None and owner is not shard}
+        found = [entry for entry, owner in zip(found, owners) if owner is None or owner is shard]
+    done = _cpu.adopt(shard._raw, [name for name, _ in found], [storage._cdata for _, storage in found])
+    for part in _parts(tree):
+        _follow(part, shard)
+    return Adopted(shard.name, done.moved, done.taken_in, done.empty, done.bytes), list(others)
+
+
+def _parts(tree: Any) -> Iterator[Any]:
+    """What a tree of lists, tuples and mappings holds."""
+    if isinstance(tree, (list, tuple)):
+        for part in tree:
+            yield from _parts(part)
+    elif isinstance(tree, Mapping):
+        yield from _parts(list(tree.values()))
+    else:
+        yield tree
 
 
 def _follow(tree: Any, shard: Shard) -> None:
-    if isinstance(tree, (list, tuple)):
-        for part in tree:
-            _follow(part, shard)
-    elif isinstance(tree, torch.optim.Optimizer):
-        followed.add(tree, shard)
+    if isinstance(tree, (torch.nn.Module, torch.optim.Optimizer)) and followed.add(tree, shard) \
+            and isinstance(tree, torch.optim.Optimizer):
         _follow_first_step(tree, shard)
-        tree.register_load_state_dict_post_hook(_adopt_what_was_loaded(weakref.ref(shard)))
-    elif isinstance(tree, torch.nn.Module):
-        followed.add(tree, shard)
+        tree.register_load_state_dict_post_hook(_take_in_what_was_loaded(weakref.ref(shard)))
+
+
+def _take_in_state(optimizer: torch.optim.Optimizer, shard: Shard) -> None:
+    """From a hook, after the optimizer has done its work: a full device must not make that look undone."""
+    try:
+        adopt_the_rest(dict(walk.named_tensors(optimizer)), shard)
+    except OutOfMemory as full:
+        warnings.warn(f"stillwake: optimizer state stays outside of shard '{shard.name}' until its next sleep: {full}",
+                      stacklevel=3)
 
 
 def _follow_first_step(optimizer: torch.optim.Optimizer, shard: Shard) -> None:
-    """State appears at the first step: it is taken in then, and the hook goes."""
+    """State appears at the first step that finds the shard awake: it is taken in then, and the hook goes. (What appears
+    later still is a stray that the next sleep finds.)"""
     if optimizer.state:
         return
     handle = None
 
     def take_in(stepped: torch.optim.Optimizer, *_: Any) -> None:
-        if stepped.state:
+        if shard.is_awake:
             handle.remove()
-            adopt(dict(walk.named_tensors(stepped)), shard)
+            _take_in_state(stepped, shard)
 
     handle = optimizer.register_step_post_hook(take_in)
 
 
-def _adopt_what_was_loaded(shard: "weakref.ref[Shard]"):
+def _take_in_what_was_loaded(shard: "weakref.ref[Shard]"):
     def take_in(loaded: torch.optim.Optimizer) -> None:
-        if (into := shard()) is not None and loaded.state:
-            adopt(dict(walk.named_tensors(loaded)), into)
+        if (into := shard()) is not None and into.is_awake:
+            _take_in_state(loaded, into)
 
     return take_in
 

@@ -2,14 +2,13 @@
 """attach: a training job that sleeps and wakes between steps, on one rank or on many."""
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 import torch
 
-from . import _cpu, adopting, ranks, transitions
+from . import _cpu, adopting, fsdp, ranks, transitions
 from .errors import InvalidArgument
 from .shards import Shard, shard
 
@@ -24,13 +23,6 @@ class JobReport:
 
     def __str__(self) -> str:
         return str(self.report)
-
-
-def _fsdp_modules(model: torch.nn.Module) -> list[Any]:
-    """The modules that FSDP2 manages; looks nothing up where nobody imported FSDP."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    kind = getattr(fsdp, "FSDPModule", None)
-    return [] if kind is None else [module for module in model.modules() if isinstance(module, kind)]
 
 
 def _listed(given: Any, kind: type, what: str) -> list[Any]:
@@ -61,12 +53,6 @@ class Job:
         """Whether every shard of this rank is awake."""
         return all(each.is_awake for each in self.shards)
 
-    def _reshard(self) -> int:
-        modules = [module for model in self._models for module in _fsdp_modules(model)]
-        for module in modules:
-            module.reshard()
-        return len(modules)
-
     def _drop_gradients(self) -> int:
         """Gradients live in PyTorch's memory and would keep the device; a sleep belongs between steps."""
         dropped = 0
@@ -88,7 +74,7 @@ class Job:
         the others, when only they do. Either way the same call again does what is missing.
         """
         with ranks.together(self._group, "sleep"):
-            resharded = self._reshard()
+            resharded = sum(fsdp.reshard(model) for model in self._models)
             dropped = self._drop_gradients()
             report = transitions.sleep(*self.shards, timeout=timeout, checked=checked, strays=self._strays)
             _empty_cache()
@@ -125,23 +111,25 @@ def attach(model: Union[torch.nn.Module, list[torch.nn.Module]],
         one that the program initialised. None is ever made or destroyed here.
     strays: what a sleep does with tensors that came later: see `stillwake.sleep`.
 
-    Attach after FSDP2's fully_shard, and before CUDA graphs are captured. Raises as `stillwake.adopt`, and
-    `InvalidArgument` when several ranks have no group with a CPU backend.
+    What lives in a shard already (a frozen base that was adopted into a shard of its own) stays there, and that shard is
+    one of the job's, too. Every rank attaches, after FSDP2's fully_shard and before CUDA graphs are captured. Raises as
+    `stillwake.adopt` when this rank fails, `RankFailed` when only others do, and `InvalidArgument` when several ranks have
+    no group with a CPU backend.
     """
     models = _listed(model, torch.nn.Module, "model")
     optimizers = _listed(optimizer, torch.optim.Optimizer, "optimizer")
     if not models:
         raise InvalidArgument("attach: there is no model to attach")
     chosen = ranks.cpu_group(group)
-    into = _as_shard(params)
-    shards = [into]
-    for each in models:
-        adopting.adopt(each, into)
+    homes = [(_as_shard(params), models)]
     if optimizers:
-        shards.append(_as_shard(optim))
-        for each in optimizers:
-            adopting.adopt(each, shards[-1])
+        homes.append((_as_shard(optim), optimizers))
     if ema is not None:
-        shards.append(_as_shard(ema_shard))
-        adopting.adopt(ema, shards[-1])
+        homes.append((_as_shard(ema_shard), [ema]))
+    shards: list[Shard] = []
+    with ranks.together(chosen, "attach"):
+        for into, trees in homes:
+            shards.append(into)
+            for tree in trees:
+                shards += adopting.adopt_the_rest(tree, into)[1]
     return Job(models, optimizers, shards, chosen, strays)

@@ -83,9 +83,10 @@ class Lost(Error):
 
 
 class RankFailed(Error):
-    """Another rank failed, or gave no verdict in time."""
+    """Another rank failed, or gave no verdict in time. `ranks` are the global ranks that said that they failed."""
 
     code = 12
+    ranks: tuple = ()
 
 
 class TimedOut(Error, TimeoutError):

@@ -15,6 +15,14 @@ def _distributed() -> Any:
     return module if module is not None and module.is_available() and module.is_initialized() else None
 
 
+def _cpu_backend(distributed: Any, group: Any) -> tuple[str, str]:
+    """The backend that speaks for CPU tensors ("" for none), and all of them as PyTorch writes them: "cuda:nccl"."""
+    told = str(distributed.get_backend_config(group))
+    by_device = dict(entry.partition(":")[::2] for entry in told.split(","))
+    backend = by_device.get("cpu", "")
+    return ("" if backend in ("nccl", "fake", "undefined") else backend), told
+
+
 def cpu_group(group: Any) -> Any:
     """The group to speak through: the one given, else the program's default one; None for a job of one rank."""
     distributed = _distributed()
@@ -23,11 +31,13 @@ def cpu_group(group: Any) -> Any:
             raise InvalidArgument("attach: a group was given and torch.distributed is not initialised")
         return None
     chosen = group if group is not None else distributed.group.WORLD
+    if not isinstance(chosen, distributed.ProcessGroup):
+        raise InvalidArgument(f"attach: group is a process group that this rank ({distributed.get_rank()}) belongs to, not "
+                              f"{chosen!r}")
     if distributed.get_world_size(chosen) == 1:
         return None
-    backends = distributed.get_backend_config(chosen) if hasattr(distributed, "get_backend_config") else ""
-    told = str(backends or distributed.get_backend(chosen))
-    if "gloo" not in told and "mpi" not in told:
+    backend, told = _cpu_backend(distributed, chosen)
+    if not backend:
         raise InvalidArgument(f"attach: the group has backend {told!r}, and ranks must be able to speak while the device "
                               "is asleep: initialise with backend='cpu:gloo,cuda:nccl', or pass group= a gloo group")
     return chosen
@@ -40,16 +50,32 @@ def together(group: Any, what: str) -> Iterator[None]:
         yield
         return
     distributed = _distributed()
+    if distributed is None:
+        raise InvalidArgument(f"{what}: the process group that the job was attached with is destroyed; attach again")
     failure = None
     try:
         yield
-    except Exception as error:  # told to the others first, then raised
+    except BaseException as error:  # told to the others first, then raised: they would wait for this rank
         failure = error
-    told = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(told, None if failure is None else f"{type(failure).__name__}: {failure}", group=group)
+    told: list[Any] = [None] * distributed.get_world_size(group)
+    mine = None if failure is None else f"{type(failure).__name__}: {failure}"
+    try:
+        distributed.all_gather_object(told, mine, group=group)
+    except Exception as unheard:
+        if failure is not None:
+            raise failure
+        raise _rank_failed(f"{what} is done on this rank, and another gave no verdict ({unheard}). The same call again, "
+                           "once all ranks can speak, does what is missing", ()) from unheard
     if failure is not None:
         raise failure
-    others = [f"rank {rank}: {text}" for rank, text in enumerate(told) if text is not None]
+    others = {distributed.get_global_rank(group, at): text for at, text in enumerate(told) if text is not None}
     if others:
-        raise RankFailed(f"{what} failed on {len(others)} of {len(told)} ranks, and is done on this one; the same call "
-                         f"again does what is missing. {'; '.join(others)}")
+        raise _rank_failed(f"{what} failed on {len(others)} of {len(told)} ranks, and is done on this one; the same call "
+                           f"again does what is missing. " +
+                           "; ".join(f"rank {rank}: {text}" for rank, text in others.items()), tuple(others))
+
+
+def _rank_failed(text: str, which: tuple[int, ...]) -> RankFailed:
+    error = RankFailed(text)
+    error.ranks = which
+    return error

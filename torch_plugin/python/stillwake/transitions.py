@@ -9,7 +9,7 @@ from typing import Any, Iterator, Optional, Union
 
 import torch
 
-from . import _cpu, adopting, walk
+from . import _cpu, adopting, fsdp, walk
 from .errors import InvalidArgument, Stray
 from .shards import Shard, all_shards
 
@@ -31,7 +31,11 @@ def _look_for_strays(shards: list[Shard], strays: str) -> None:
     if strays not in ("error", "adopt", "report"):
         raise InvalidArgument(f"strays={strays!r}: there are 'error', 'adopt' and 'report'")
     awake = {each for each in shards if each.is_awake}
-    found = adopting.strays_of(adopting.followed.of(awake))
+    trees = adopting.followed.of(awake)
+    for tree, _ in trees:
+        if isinstance(tree, torch.nn.Module):
+            fsdp.reshard(tree)  # what it gathered is no stray: it comes and goes with every step
+    found = adopting.strays_of(trees)
     if not found:
         return
     text = ", ".join(str(stray) for stray, _, _ in found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
