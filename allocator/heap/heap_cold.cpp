@@ -103,8 +103,8 @@ Result<void> Heap::Impl::grow(SpaceMap::Growth& growth, CentralLock& lock) {
 Error Heap::Impl::no_addresses(Unit units) const {
   Error error;
   error.code = ErrorCode::kOutOfDeviceMemory;
-  error.message = fmt::format("no {} of neighbouring addresses are free in a reservation of {}",
-                              readable(bytes_of(units)), readable(size_));
+  error.message = fmt::format("no {} of neighbouring addresses are free in a reservation of {}", exact(bytes_of(units)),
+                              exact(size_));
   return error;
 }
 

@@ -36,6 +36,8 @@ constexpr Bytes kEmulatedMemory = stillwake::kMiB * 160;
 constexpr Bytes kLargestBlock = stillwake::kMiB * 64;
 
 std::string gib(Bytes size) { return fmt::format("{:.2f} GiB", static_cast<double>(size.count()) / (1 << 30)); }
+// Two amounts that are compared may look the same rounded.
+std::string exact(Bytes size) { return fmt::format("{} ({} bytes)", gib(size), size.count()); }
 
 Result<Bytes> tenant_size(Driver& driver, const TenantOptions& options) {
   auto memory = driver.memory(DeviceIndex(options.device));
@@ -52,7 +54,7 @@ Result<Bytes> tenant_size(Driver& driver, const TenantOptions& options) {
         stillwake::ErrorCode::kInvalidArgument,
         fmt::format("a tenant of {} is more than the {} that device {} has free; ask for less with "
                     "--fill or --gibibytes",
-                    gib(size), gib(memory->free), options.device));
+                    exact(size), exact(memory->free), options.device));
   }
   return size;
 }

@@ -107,6 +107,34 @@ TEST_F(Transitions, SwapTakesTurns) {
   EXPECT_OK(stillwake_driver_close(wide));
 }
 
+TEST_F(Transitions, OptionsThatCannotBeAreRefusedByNameAndNothingHasChanged) {
+  stillwake_shard* shard_ = shard("s");
+  unsigned char* content = block(shard_, kSize, 9);
+  auto sleeping = sized<stillwake_sleep_options>();
+  sleeping.has_timeout = 1;
+  sleeping.timeout_ns = static_cast<std::uint64_t>(std::int64_t{-1});
+  EXPECT_FAILS(stillwake_sleep(&shard_, 1, &sleeping, nullptr), STILLWAKE_INVALID_ARGUMENT,
+               "timeout_ns is 18446744073709551615; give 0 to 9223372036854775807");
+  EXPECT_EQ(state(shard_), STILLWAKE_STATE_AWAKE);
+  EXPECT_OK(stillwake_sleep(&shard_, 1, nullptr, nullptr));
+  auto waking = sized<stillwake_wake_options>();
+  waking.has_timeout = 1;
+  waking.timeout_ns = sleeping.timeout_ns;
+  EXPECT_FAILS(stillwake_wake(&shard_, 1, &waking, nullptr), STILLWAKE_INVALID_ARGUMENT, "timeout_ns is");
+  waking.has_timeout = 0;
+  int local = 0;
+  for (const stillwake_range& first :
+       {stillwake_range{&local, 4}, stillwake_range{content, 0}, stillwake_range{content, UINT64_MAX}}) {
+    waking.first = &first;
+    waking.first_count = 1;
+    EXPECT_FAILS(stillwake_wake(&shard_, 1, &waking, nullptr), STILLWAKE_INVALID_ARGUMENT, "that is wanted first");
+    EXPECT_FAILS(stillwake_wake_all(driver_, &waking, nullptr), STILLWAKE_INVALID_ARGUMENT, "that is wanted first");
+    EXPECT_EQ(state(shard_), STILLWAKE_STATE_ASLEEP);
+  }
+  EXPECT_OK(stillwake_wake(&shard_, 1, nullptr, nullptr));
+  EXPECT_TRUE(holds(content, kSize, 9));
+}
+
 TEST_F(Transitions, ATicketTellsWhenAndHow) {
   stillwake_shard* shard_ = shard("s");
   unsigned char* content = block(shard_, kSize, 9);

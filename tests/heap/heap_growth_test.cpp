@@ -118,7 +118,8 @@ TEST_F(HeapTest, WithoutAddressesInOnePieceItSaysSo) {
   const auto block = heap->allocate(Bytes(1), stream);
   ASSERT_FALSE(block);
   EXPECT_EQ(block.error().code, ErrorCode::kOutOfDeviceMemory);
-  EXPECT_NE(block.error().message.find("addresses"), std::string::npos);
+  EXPECT_EQ(block.error().message,
+            "no 512 B of neighbouring addresses are free in a reservation of " + exact(kReservation));
 }
 
 TEST_F(HeapTest, TheSourceMayFreeBlocksButNotAllocate) {

@@ -194,6 +194,20 @@ TEST_F(EmulatedShare, AProcessThatExitsWithItsDriverOpenLeaves) {
   EXPECT_EQ(files(), 0u);
 }
 
+TEST_F(EmulatedShare, AFileSystemWithoutRoomForTheLedgerIsNamedWhenItIsJoined) {
+  OtherProcess other("join-without-room", name_);
+  const std::string answer = other.line();
+  if (answer == "not permitted") {
+    GTEST_SKIP() << "needs the right to mount a small /dev/shm of its own";
+  }
+  const std::string path = "/dev/shm/stillwake-" + name_ + "-ledger";
+  EXPECT_EQ(answer.rfind("out of host memory: " + path + " needs ", 0), 0u) << answer;
+  EXPECT_NE(answer.find("1.0 MiB (1048576 bytes) are free in /dev/shm: No space left on device"), std::string::npos)
+      << answer;
+  EXPECT_EQ(other.line(), "0 files") << "it leaves nothing behind";
+  EXPECT_EQ(other.wait(), 0);
+}
+
 TEST_F(EmulatedShare, AFullFileSystemIsOutOfMemoryAndNoSignal) {
   OtherProcess other("full", name_);
   const std::string answer = other.line();

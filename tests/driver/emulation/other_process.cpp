@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 namespace stillwake {
 namespace {
@@ -48,11 +49,18 @@ int exit_open(const std::string& share) {
   return 0;
 }
 
-// A /dev/shm of 16 MiB, seen by this process alone.
-int full(const std::string& share) {
+/// Makes a /dev/shm that this process alone sees; says so where it may not.
+bool mount_own_shared_memory(const char* size) {
   if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-      ::mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=16m") != 0) {
+      ::mount("tmpfs", "/dev/shm", "tmpfs", 0, size) != 0) {
     say("not permitted");
+    return false;
+  }
+  return true;
+}
+
+int full(const std::string& share) {
+  if (!mount_own_shared_memory("size=16m")) {
     return 0;
   }
   Emulated emulated({.devices = 1, .memory = kGiB, .share = share});
@@ -74,6 +82,16 @@ int full(const std::string& share) {
 }
 
 std::string describe(const Result<std::unique_ptr<Emulation>>& made) { return made ? "made" : made.error().describe(); }
+
+int join_without_room(const std::string& share) {
+  if (!mount_own_shared_memory("size=1m")) {
+    return 0;
+  }
+  const std::string answer = describe(Emulation::create({.devices = 1, .memory = kMiB * 64, .share = share}));
+  const std::filesystem::directory_iterator left("/dev/shm");
+  say(answer + "\n" + std::to_string(std::distance(begin(left), end(left))) + " files");
+  return ::testing::Test::HasFailure() ? 1 : 0;
+}
 
 int join_as_nobody(const std::string& share) {
   constexpr uid_t kNobody = 65534;
@@ -116,6 +134,9 @@ int play(const std::string& role, const std::string& share) {
   }
   if (role == "exit-open") {
     return exit_open(share);
+  }
+  if (role == "join-without-room") {
+    return join_without_room(share);
   }
   if (role == "join-as-nobody") {
     return join_as_nobody(share);
