@@ -8,6 +8,10 @@ import stillwake as sw
 
 _numbers = itertools.count()
 
+# What the imports made lives as long as the process: a collection after each test need not look at it again.
+gc.collect()
+gc.freeze()
+
 
 @pytest.fixture
 def make_shard():
