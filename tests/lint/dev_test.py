@@ -22,9 +22,10 @@ class Suites(unittest.TestCase):
         told = dev("test", "--help")
         self.assertEqual(told.returncode, 0, told.stderr)
         listed = re.search(r"\[\{([\w,]+)\}\]", "".join(told.stdout.split())).group(1)
-        self.assertLessEqual(SUITES, set(listed.split(",")))
-        if "unit" in SUITES:  # with GoogleTest every suite is registered
-            self.assertEqual(set(listed.split(",")), SUITES)
+        suites = set(listed.split(","))
+        self.assertLessEqual(SUITES, suites)
+        if "unit" in SUITES:  # with GoogleTest every suite is registered, but for the one that needs torch
+            self.assertLessEqual(suites - SUITES, {"python"})
 
     def test_an_unknown_suite_is_an_error_that_lists_the_right_ones(self):
         refused = dev("test", "unti")
