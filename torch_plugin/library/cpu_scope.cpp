@@ -79,9 +79,6 @@ void CpuScope::enter(TensorShard& shard) {
     throw TorchError(ErrorCode::kInvalidArgument,
                      "this thread is inside the pool of shard '" + shard.name() + "' already");
   }
-  if (const ShardState state = shard.core().state(); state == ShardState::kAsleep) {
-    throw TorchError(ErrorCode::kAsleep, "the pool of shard '" + shard.name() + "': wake the shard first");
-  }
   const ScopedCpuAllocator& ours = install();
   if (c10::GetCPUAllocator() != &ours) {
     throw TorchError(ErrorCode::kBusy, "another library has put its CPU allocator before Stillwake's; CPU pools cannot "

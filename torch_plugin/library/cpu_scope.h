@@ -12,8 +12,8 @@ namespace stillwake::pytorch {
 class CpuScope {
 public:
   /// From now on the thread's new CPU tensors live in the shard. Scopes nest, the innermost counts. Throws
-  /// kInvalidArgument when the thread is inside a scope of the shard already, kAsleep when it sleeps, kBusy when
-  /// somebody has put another allocator before ours.
+  /// kInvalidArgument when the thread is inside a scope of the shard already, kBusy when somebody has put another
+  /// allocator before ours.
   static void enter(TensorShard& shard);
   /// Ends the innermost scope, which must be the shard's; kInvalidArgument otherwise.
   static void leave(TensorShard& shard);

@@ -4,6 +4,8 @@
 #include "torch_plugin/library/session.h"
 #include "torch_plugin/library/torch_error.h"
 
+#include <dlfcn.h>
+
 namespace stillwake::pytorch {
 namespace {
 
@@ -27,6 +29,12 @@ TensorShard& shard_for(int device) {
 
 void use(TensorShard* shard) noexcept { used_by_this_thread = shard; }
 TensorShard* used() noexcept { return used_by_this_thread; }
+
+std::string library_path() {
+  Dl_info info{};
+  const auto* inside = reinterpret_cast<const void*>(&stillwake_torch_malloc);
+  return dladdr(inside, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+}
 
 } // namespace stillwake::pytorch
 

@@ -12,6 +12,8 @@ namespace stillwake::pytorch {
 /// Which shard the calling thread's tensors go to in this mode; null: the default one of each device, "default".
 void use(TensorShard* shard) noexcept;
 TensorShard* used() noexcept;
+/// The file that this library was loaded from: what CUDAPluggableAllocator is given.
+std::string library_path();
 
 } // namespace stillwake::pytorch
 

@@ -2,6 +2,7 @@
 #include "torch_plugin/library/guard.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace stillwake::pytorch {
 namespace {
@@ -74,29 +75,42 @@ void Guard::forget_the_dead() {
   }
 }
 
-void Guard::raise(const std::string& why) {
+void Guard::hold(const std::string& why) {
+  std::vector<Storage> alive; // dropped without the mutex: what dies here may run Python code
+  const std::lock_guard<std::mutex> flags(flags_mutex_);
+  ++holds_;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (up_) {
+    if (std::exchange(up_, true)) {
       return;
     }
-    up_ = true;
     why_ = why;
   }
-  for (const Storage& storage : storages()) {
+  alive = storages();
+  for (const Storage& storage : alive) {
     refuse_access(*storage, why);
   }
 }
 
-void Guard::lower() {
+void Guard::release() {
+  const std::lock_guard<std::mutex> flags(flags_mutex_);
+  --holds_;
+}
+
+void Guard::settle(const std::function<bool()>& is_usable) {
+  std::vector<Storage> alive;
+  const std::lock_guard<std::mutex> flags(flags_mutex_);
+  if (holds_ != 0 || !is_usable()) {
+    return;
+  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!up_) {
+    if (!std::exchange(up_, false)) {
       return;
     }
-    up_ = false;
   }
-  for (const Storage& storage : storages()) {
+  alive = storages();
+  for (const Storage& storage : alive) {
     allow_access(*storage);
   }
 }

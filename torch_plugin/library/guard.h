@@ -8,6 +8,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -15,7 +16,7 @@
 
 namespace stillwake::pytorch {
 
-/// Makes every access to the storage's data raise with this text; `clear` ends that.
+/// Makes every access to the storage's data raise with this text, until `allow_access`.
 void refuse_access(c10::StorageImpl& storage, const std::string& why);
 void allow_access(c10::StorageImpl& storage);
 
@@ -29,15 +30,21 @@ public:
   /// The adopted storages that still live.
   std::vector<Storage> storages() const;
 
-  /// From now on they raise. Up already: nothing.
-  void raise(const std::string& why);
-  void lower();
+  /// A transition that may take their memory away begins: they raise from now on. Every hold is followed by a release.
+  void hold(const std::string& why);
+  void release();
+  /// A transition has ended: where nobody holds the guard and `is_usable` says so, they raise no longer.
+  void settle(const std::function<bool()>& is_usable);
 
 private:
   using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
   void forget_the_dead();
 
+  // Taken before mutex_ and held while flags change, so that one transition's flags are never mixed with another's.
+  // Nobody holds the GIL who wants it: to take a strong reference may need the GIL.
+  std::mutex flags_mutex_;
+  int holds_ = 0; // guarded by flags_mutex_
   mutable std::mutex mutex_;
   // Guarded by mutex_. A weak reference keeps the object's address from being used again.
   std::unordered_map<const c10::StorageImpl*, Weak> storages_;

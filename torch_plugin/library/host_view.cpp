@@ -7,15 +7,36 @@
 #include <c10/core/TensorImpl.h>
 
 namespace stillwake::pytorch {
+namespace {
+
+/// The shard that a storage belongs to. One of no bytes (a rank without rows) has no address: who adopted it is asked.
+TensorShard* owner_of(c10::StorageImpl& storage) {
+  TensorShard* owner = Session::get().find(storage._mutable_data_ptr_no_checks().get());
+  if (owner != nullptr || storage.nbytes() != 0) {
+    return owner;
+  }
+  for (TensorShard* shard : Session::get().shards()) {
+    if (shard->guard().has(&storage)) {
+      return shard;
+    }
+  }
+  return nullptr;
+}
+
+} // namespace
 
 at::Tensor host_view(const at::Tensor& tensor, bool write) {
   if (!tensor.has_storage()) {
     return tensor;
   }
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
-  TensorShard* shard = Session::get().find(storage._mutable_data_ptr_no_checks().get());
+  TensorShard* shard = owner_of(storage);
   if (shard == nullptr) {
     return tensor;
+  }
+  if (const ShardState state = shard->core().state(); storage.nbytes() == 0 && state != ShardState::kAsleep) {
+    throw TorchError(ErrorCode::kBusy, "host view: shard '" + shard->name() + "' is " + to_string(state) +
+                                           "; its host copy can be read while it is asleep");
   }
   HostViews::Storage host = shard->host_views().of(shard->core(), storage, write);
   at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(

@@ -7,8 +7,6 @@
 
 #include <c10/core/CPUAllocator.h>
 
-#include <vector>
-
 namespace stillwake::pytorch {
 namespace {
 
@@ -27,6 +25,10 @@ HostViews::Storage HostViews::of(Shard& shard, c10::StorageImpl& storage, bool w
   if (device == nullptr || bytes == 0) {
     return borrowed(nullptr, 0);
   }
+  const std::uint64_t ended = [this] {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return ended_;
+  }();
   std::byte* host = value_or_throw(shard.host_address(device));
   if (write) {
     value_or_throw(shard.mark_host_dirty(device, Bytes(bytes)));
@@ -37,6 +39,9 @@ HostViews::Storage HostViews::of(Shard& shard, c10::StorageImpl& storage, bool w
   }
   Storage view = borrowed(host, bytes);
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (holds_ != 0 || ended_ != ended) {
+    throw TorchError(ErrorCode::kBusy, "host view: shard '" + shard.name() + "' is being woken or closed");
+  }
   views_.insert_or_assign(device, Weak(view));
   return view;
 }
@@ -47,16 +52,57 @@ HostViews::Weak HostViews::known(const void* device) const {
   return found == views_.end() ? Weak(Storage()) : found->second;
 }
 
-void HostViews::end(const std::string& why) {
-  std::unordered_map<const void*, Weak> given;
+std::vector<HostViews::Storage> HostViews::given() const {
+  std::vector<Weak> known;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    given.swap(views_);
-  }
-  for (const auto& [device, weak] : given) {
-    if (const Storage view = weak.lock()) {
-      refuse_access(*view, why);
+    known.reserve(views_.size());
+    for (const auto& [device, weak] : views_) {
+      known.push_back(weak);
     }
+  }
+  std::vector<Storage> alive;
+  for (const Weak& weak : known) {
+    if (Storage view = weak.lock()) {
+      alive.push_back(std::move(view));
+    }
+  }
+  return alive;
+}
+
+void HostViews::hold(const std::string& why) {
+  std::vector<Storage> alive; // dropped without the mutex: what dies here may run Python code
+  const std::lock_guard<std::mutex> flags(flags_mutex_);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (holds_++ != 0) {
+      return;
+    }
+  }
+  alive = given();
+  for (const Storage& view : alive) {
+    refuse_access(*view, why);
+  }
+}
+
+void HostViews::settle(const std::function<bool()>& is_kept) {
+  std::vector<Storage> alive;
+  const std::lock_guard<std::mutex> flags(flags_mutex_);
+  const bool kept = is_kept();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --holds_;
+    if (!kept) {
+      views_.clear();
+      ++ended_;
+    }
+    if (!kept || holds_ != 0) {
+      return;
+    }
+  }
+  alive = given();
+  for (const Storage& view : alive) {
+    allow_access(*view);
   }
 }
 

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HostViews of a shard are the CPU storages that show the pinned bytes of its sleeping storages: one host storage a
-// device storage, of its size, as long as the shard sleeps. Nothing is copied. Once the shard wakes they raise.
+// device storage, of its size, as long as the shard sleeps. Nothing is copied. While a wake is under way and once the
+// shard is awake they raise; after a wake that failed they show what they showed before.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace stillwake {
 class Shard;
@@ -21,18 +25,26 @@ public:
   using Storage = c10::intrusive_ptr<c10::StorageImpl>;
 
   /// The host storage of a device storage that lies in the sleeping shard. With `write` the pages count as written on
-  /// the host: the next wake restores them and reports them unverified. Throws what Shard::host_address answers.
+  /// the host: the next wake restores them and reports them unverified. Throws what Shard::host_address answers, kBusy
+  /// while the shard is being woken or closed.
   Storage of(Shard& shard, c10::StorageImpl& storage, bool write);
-  /// Every view given out raises from now on.
-  void end(const std::string& why);
+  /// What may end the host copy begins: every view given out raises from now on. Every hold is followed by a settle.
+  void hold(const std::string& why);
+  /// It has ended. `is_kept` answers whether the host copy is still what it was; else the views are over for ever.
+  void settle(const std::function<bool()>& is_kept);
 
 private:
   using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
   Weak known(const void* device) const;
+  std::vector<Storage> given() const;
 
+  // Taken before mutex_ and held while flags change; as in the Guard, by nobody who holds the GIL.
+  std::mutex flags_mutex_;
   mutable std::mutex mutex_;
   std::unordered_map<const void*, Weak> views_; // by the device address; guarded by mutex_
+  int holds_ = 0;                               // guarded by mutex_
+  std::uint64_t ended_ = 0;                     // how often the views ended; guarded by mutex_
 };
 
 } // namespace stillwake::pytorch

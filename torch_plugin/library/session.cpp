@@ -114,7 +114,15 @@ void Session::close(TensorShard& shard) {
   if (found == shards_.end()) {
     return;
   }
-  shard.close();
+  HostViews& views = shard.host_views();
+  views.hold("stillwake: shard '" + shard.name() + "' was closed, which ended this host view");
+  try {
+    shard.close();
+  } catch (...) {
+    views.settle([] { return true; });
+    throw;
+  }
+  views.settle([] { return false; });
   closed_.push_back(std::move(*found));
   shards_.erase(found);
   publish();

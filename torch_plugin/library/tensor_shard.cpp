@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/tensor_shard.h"
 
+#include "torch_plugin/library/cuda_side.h"
 #include "torch_plugin/library/last_failure.h"
 #include "torch_plugin/library/session.h"
 #include "torch_plugin/library/torch_error.h"
@@ -20,7 +21,7 @@ const char* to_string(Policy policy) {
   return "";
 }
 
-ShardOptions core_options(const ShardSpec& spec) {
+ShardOptions core_options(const ShardSpec& spec, ShardOwner& owner) {
   ShardOptions options;
   options.name = spec.name;
   options.device = DeviceIndex(spec.device.has_index() ? spec.device.index() : 0);
@@ -29,16 +30,8 @@ ShardOptions core_options(const ShardSpec& spec) {
   options.backing = spec.backing;
   options.trust = spec.trust;
   options.addresses = spec.addresses;
+  options.owner = spec.device.is_cpu() ? nullptr : &owner;
   return options;
-}
-
-/// Where PyTorch's next operator on the device goes; null for CPU tensors, which have no stream.
-Stream current_stream(c10::Device device) {
-  if (device.is_cpu()) {
-    return nullptr;
-  }
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return static_cast<Stream>(guard.getStream(device).native_handle());
 }
 
 /// A lost device, or a fork, has nothing left to give back; anything else is worth a line.
@@ -87,9 +80,19 @@ void ShardAllocator::copy_data(void* to, const void* from, std::size_t bytes) co
 }
 
 TensorShard::TensorShard(Driver& driver, ShardSpec spec)
-    : spec_(std::move(spec)),
-      core_(std::make_unique<Shard>(value_or_throw(Shard::create(driver, core_options(spec_))))), open_(core_.get()),
-      allocator_(*this) {}
+    : spec_(std::move(spec)), owner_(*this),
+      core_(std::make_unique<Shard>(value_or_throw(Shard::create(driver, core_options(spec_, owner_))))),
+      open_(core_.get()), allocator_(*this) {}
+
+std::vector<BlockLiveRanges> TensorShard::Owner::live_ranges() {
+  CudaSide* side = cuda_side();
+  return side == nullptr ? std::vector<BlockLiveRanges>() : side->live_ranges(shard_);
+}
+
+bool TensorShard::Owner::memory_is_short(DeviceIndex device, Bytes) {
+  CudaSide* side = cuda_side();
+  return side != nullptr && side->empty_cache(device);
+}
 
 bool TensorShard::contains(const void* address) const noexcept {
   const Shard* shard = open_.load(std::memory_order_acquire);
@@ -104,7 +107,7 @@ Shard& TensorShard::core() {
   return *shard;
 }
 
-void* TensorShard::allocate(Bytes size, Stream stream) {
+Result<void*> TensorShard::try_allocate(Bytes size, Stream stream) {
   Shard& shard = core();
   Result<void*> block = shard.allocate(size, stream);
   if (!block) {
@@ -113,6 +116,13 @@ void* TensorShard::allocate(Bytes size, Stream stream) {
       block.error().code = ErrorCode::kOutOfDeviceMemory;
     }
     note_failure(block.error());
+  }
+  return block;
+}
+
+void* TensorShard::allocate(Bytes size, Stream stream) {
+  Result<void*> block = try_allocate(size, stream);
+  if (!block) {
     if (block.error().code == ErrorCode::kOutOfDeviceMemory) {
       TORCH_CHECK_WITH(OutOfMemoryError, false, "stillwake: shard '", name(), "': ", block.error().describe());
     }
@@ -142,6 +152,14 @@ void TensorShard::close() {
   }
   open_.store(nullptr, std::memory_order_release);
   core_.reset();
+}
+
+Stream current_stream(c10::Device device) {
+  if (device.is_cpu()) {
+    return nullptr;
+  }
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return static_cast<Stream>(guard.getStream(device).native_handle());
 }
 
 void free_in_its_shard(void* block) {

@@ -62,6 +62,8 @@ public:
 
   /// Memory for `stream`; never null. Throws as ShardAllocator::allocate.
   void* allocate(Bytes size, Stream stream);
+  /// The same with the failure as a value, noted for the thread. Throws kInvalidArgument once closed.
+  Result<void*> try_allocate(Bytes size, Stream stream);
   /// Gives a block back, from any thread and in every state; never throws. A failure is a line on stderr.
   void free(void* block) noexcept;
   /// The same for a block whose last work was queued on this stream.
@@ -71,13 +73,28 @@ public:
   void close();
 
 private:
+  /// What the core asks about the shard's blocks. CPU tensors are blocks of their own, so only CUDA has answers.
+  class Owner final : public ShardOwner {
+  public:
+    explicit Owner(TensorShard& shard) : shard_(shard) {}
+    std::vector<BlockLiveRanges> live_ranges() override;
+    bool memory_is_short(DeviceIndex device, Bytes needed) override;
+
+  private:
+    TensorShard& shard_;
+  };
+
   ShardSpec spec_;
+  Owner owner_;
   std::unique_ptr<Shard> core_;
   std::atomic<Shard*> open_; // null once closed
   ShardAllocator allocator_;
   Guard guard_;
   HostViews host_views_;
 };
+
+/// Where PyTorch's next operator of this thread on the device goes; null for CPU tensors, which have no stream.
+Stream current_stream(c10::Device device);
 
 /// The deleter of every storage in a shard, which it finds by the address. Never throws, queues only.
 void free_in_its_shard(void* block);

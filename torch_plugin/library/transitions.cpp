@@ -3,6 +3,10 @@
 
 #include "torch_plugin/library/torch_error.h"
 
+#include <optional>
+#include <utility>
+#include <vector>
+
 namespace stillwake::pytorch {
 namespace {
 
@@ -14,58 +18,88 @@ ShardSet core_set(const TensorShards& set) {
   return cores;
 }
 
-/// Whether its memory may be gone, so that a touch must raise.
+/// Nothing for a shard that was closed meanwhile.
+std::optional<ShardState> state_of(TensorShard& shard) {
+  try {
+    return shard.core().state();
+  } catch (const TorchError&) {
+    return std::nullopt;
+  }
+}
+
+/// Whether its tensors may be touched. A closed shard has none.
 bool is_usable(TensorShard& shard) {
-  switch (shard.core().state()) {
-  case ShardState::kAwake:
-  case ShardState::kWaking:
-  case ShardState::kCorrupted: return true;
-  default: return false;
-  }
+  const std::optional<ShardState> state = state_of(shard);
+  return !state || *state == ShardState::kAwake || *state == ShardState::kWaking || *state == ShardState::kCorrupted;
 }
 
-void raise_guards(const TensorShards& set) {
-  for (TensorShard* shard : set) {
-    shard->guard().raise("stillwake: shard '" + shard->name() +
-                         "' is asleep: its device memory is given back. Wake it before this tensor is used, or read "
-                         "the host copy through host_view");
-  }
+/// How often the shard woke, while it sleeps: as long as this stays the same, so does its host copy.
+std::optional<std::uint64_t> wakes_of_sleeping(TensorShard& shard) {
+  return state_of(shard) == ShardState::kAsleep ? std::optional(shard.core().stats().wakes) : std::nullopt;
 }
 
-/// The guard follows what the transition left, whether it succeeded or not.
-void settle_guards(const TensorShards& set) {
-  for (TensorShard* shard : set) {
-    if (is_usable(*shard)) {
-      shard->guard().lower();
+/// While it lives the tensors of `leaving` and the host views of `coming` raise. What they do afterwards follows the
+/// state that the transition left, whether it succeeded or not.
+class Held {
+public:
+  Held(TensorShards leaving, TensorShards coming) : leaving_(std::move(leaving)), coming_(std::move(coming)) {
+    for (TensorShard* shard : leaving_) {
+      shard->guard().hold("stillwake: shard '" + shard->name() +
+                          "' is asleep: its device memory is given back. Wake it before this tensor is used, or read "
+                          "the host copy through host_view");
+    }
+    for (TensorShard* shard : coming_) {
+      wakes_.push_back(wakes_of_sleeping(*shard));
+      shard->host_views().hold("stillwake: shard '" + shard->name() +
+                               "' woke (or began to), which ended this host view; use the tensor itself");
     }
   }
-}
-
-void end_host_views(const TensorShards& set) {
-  for (TensorShard* shard : set) {
-    if (!is_usable(*shard)) {
-      shard->host_views().end("stillwake: shard '" + shard->name() +
-                              "' woke (or began to), which ended this host view; use the tensor itself");
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() {
+    for (TensorShard* shard : leaving_) {
+      shard->guard().release();
+      settle_guard(*shard);
+    }
+    for (std::size_t at = 0; at < coming_.size(); ++at) {
+      TensorShard& shard = *coming_[at];
+      settle_guard(shard);
+      shard.host_views().settle([&] { return wakes_[at] && wakes_of_sleeping(shard) == wakes_[at]; });
     }
   }
+
+private:
+  static void settle_guard(TensorShard& shard) {
+    shard.guard().settle([&shard] { return is_usable(shard); });
+  }
+
+  TensorShards leaving_;
+  TensorShards coming_;
+  std::vector<std::optional<std::uint64_t>> wakes_;
+};
+
+/// The streams that PyTorch knows to exist: a capture on one of them is refused, not spoilt.
+SleepOptions with_current_streams(SleepOptions options, const TensorShards& set) {
+  for (const TensorShard* shard : set) {
+    if (!shard->device().is_cpu()) {
+      options.may_capture.push_back(current_stream(shard->device()));
+    }
+  }
+  return options;
 }
 
 } // namespace
 
 Report sleep(const TensorShards& set, const SleepOptions& options) {
   const ShardSet cores = core_set(set);
-  raise_guards(set);
-  Result<Report> report = stillwake::sleep(cores, options);
-  settle_guards(set);
-  return value_or_throw(std::move(report));
+  const Held held(set, {});
+  return value_or_throw(stillwake::sleep(cores, with_current_streams(options, set)));
 }
 
 Report wake(const TensorShards& set, const WakeOptions& options) {
   const ShardSet cores = core_set(set);
-  end_host_views(set);
-  Result<Report> report = stillwake::wake(cores, options);
-  settle_guards(set);
-  return value_or_throw(std::move(report));
+  const Held held({}, set);
+  return value_or_throw(stillwake::wake(cores, options));
 }
 
 Ticket wake(const TensorShards& set, const std::vector<Stream>& streams, const WakeOptions& options) {
@@ -76,22 +110,16 @@ Ticket wake(const TensorShards& set, const std::vector<Stream>& streams, const W
     }
   }
   const ShardSet cores = core_set(set);
-  end_host_views(set);
-  Result<Ticket> ticket = stillwake::wake(cores, streams, options);
-  settle_guards(set);
-  return value_or_throw(std::move(ticket));
+  const Held held({}, set);
+  return value_or_throw(stillwake::wake(cores, streams, options));
 }
 
 Report swap(const TensorShards& outgoing, const TensorShards& incoming, const SleepOptions& sleep_options,
             const WakeOptions& wake_options) {
   const ShardSet leaving = core_set(outgoing);
   const ShardSet coming = core_set(incoming);
-  raise_guards(outgoing);
-  end_host_views(incoming);
-  Result<Report> report = stillwake::swap(leaving, coming, sleep_options, wake_options);
-  settle_guards(outgoing);
-  settle_guards(incoming);
-  return value_or_throw(std::move(report));
+  const Held held(outgoing, incoming);
+  return value_or_throw(stillwake::swap(leaving, coming, with_current_streams(sleep_options, outgoing), wake_options));
 }
 
 } // namespace stillwake::pytorch

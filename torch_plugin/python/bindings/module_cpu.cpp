@@ -3,9 +3,9 @@
 // StorageImpl (UntypedStorage._cdata), tensors only where one must be made.
 #include "allocator/driver/driver_layer.h"
 #include "torch_plugin/library/adopt.h"
-#include "torch_plugin/library/cpu_scope.h"
 #include "torch_plugin/library/global_allocator.h"
 #include "torch_plugin/library/host_view.h"
+#include "torch_plugin/library/pool.h"
 #include "torch_plugin/library/session.h"
 #include "torch_plugin/library/torch_error.h"
 #include "torch_plugin/library/transitions.h"
@@ -129,8 +129,8 @@ void bind_shard(py::module_& module) {
       "trim", [](TensorShard& self) { return value_or_throw(self.core().trim()).count(); }, NoGil());
   shard.def(
       "close", [](TensorShard& self) { Session::get().close(self); }, NoGil());
-  shard.def("enter", [](TensorShard& self) { CpuScope::enter(self); });
-  shard.def("leave", [](TensorShard& self) { CpuScope::leave(self); });
+  shard.def("enter", &Pool::enter);
+  shard.def("leave", &Pool::leave);
   shard.def("has_adopted",
             [](TensorShard& self, std::uintptr_t storage) { return self.guard().has(storage_at(storage)); });
 
@@ -144,6 +144,8 @@ void bind_shard(py::module_& module) {
   module.def(
       "shards", [] { return Session::get().shards(); }, py::return_value_policy::reference);
   module.def("use", &use, py::arg("shard").none(true));
+  module.def("used", &used, py::return_value_policy::reference);
+  module.def("library_path", &library_path);
 }
 
 void bind_storages(py::module_& module) {
