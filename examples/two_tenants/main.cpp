@@ -31,8 +31,8 @@ struct TenantOptions {
 /// Both tenants are backed by host memory, which a big device would need more of than most machines have.
 constexpr Bytes kLargestByDefault = stillwake::kGiB * 16;
 /// The CPU moves and fills emulated memory: with this much of it all turns are over in seconds on two cores.
-constexpr Bytes kLargestEmulated = stillwake::kMiB * 96;
-constexpr Bytes kEmulatedMemory = stillwake::kMiB * 160;
+constexpr Bytes kLargestEmulated = stillwake::kMiB * 64;
+constexpr Bytes kEmulatedMemory = stillwake::kMiB * 112;
 constexpr Bytes kLargestBlock = stillwake::kMiB * 64;
 
 std::string gib(Bytes size) { return fmt::format("{:.2f} GiB", static_cast<double>(size.count()) / (1 << 30)); }
@@ -172,7 +172,7 @@ int main(int count, char** words) {
   app.add_option("--device", options.device, "which device, 0 is the first")->check(CLI::Range(0, 1023));
   app.add_flag("--emulated", options.emulated, "use the emulated driver; no GPU is needed");
   app.add_option("--turns", options.turns, "turns of each kind")->check(CLI::Range(1, 1000));
-  app.add_option("--fill", options.fill, "a tenant's part of the free memory, at most 16 GiB, or 96 MiB emulated")
+  app.add_option("--fill", options.fill, "a tenant's part of the free memory, at most 16 GiB, or 64 MiB emulated")
       ->check(CLI::Range(0.001, 0.999));
   app.add_option("--gibibytes", options.gibibytes, "a tenant's size, instead of --fill")
       ->check(CLI::Range(0.001, 1024.0));

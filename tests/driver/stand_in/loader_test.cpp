@@ -96,7 +96,8 @@ TEST(Loader, ADeviceThatCannotServeIsRefusedByName) {
   const Result<Device*> device = driver->device(DeviceIndex(1));
   ASSERT_FALSE(device);
   EXPECT_EQ(device.error().message,
-            "device 1 (Stand-in) hands out memory in pieces of 64.0 MiB; Stillwake needs pages of 2.0 MiB");
+            "device 1 (Stand-in) hands out memory in pieces of 64.0 MiB (67108864 bytes); Stillwake needs pages of 2.0 "
+            "MiB (2097152 bytes)");
 }
 
 } // namespace
