@@ -13,7 +13,9 @@ LADDER = ("allocator/base", "allocator/driver", "allocator/memory", "allocator/h
           "allocator/heap", "shard")
 # A second umbrella: the emulation is a product part, and who registers a kernel's twin needs its face.
 FACES = ("allocator/driver/emulation/emulation.h",)
-USERS_OF_PUBLIC_HEADERS = ("examples",)
+USERS_OF_PUBLIC_HEADERS = ("examples", "torch_plugin")
+# The rooms of the PyTorch face have a ladder of their own; the last two need libraries that the first does not.
+TORCH_LADDER = ("torch_plugin/library", "torch_plugin/cuda", "torch_plugin/python")
 # Makes the driver calls that a user makes with the CUDA runtime, on both drivers.
 LOOKS_BEHIND = ("examples/device_copy.cpp",)
 VAGUE = {"util", "utils", "utility", "utilities", "helper", "helpers", "common", "misc"}
@@ -59,7 +61,11 @@ def fault_of_include(root, public, path, included):
     own, other = layer_of(path), layer_of(included)
     is_user = path.split("/")[0] in USERS_OF_PUBLIC_HEADERS and path not in LOOKS_BEHIND
     if is_user and other is not None and included not in public:
-        return f'"{included}" is not a public header; an example uses what a user has'
+        return f'"{included}" is not a public header; {path.split("/")[0]} uses what a user has'
+    rooms = [next((at for at, room in enumerate(TORCH_LADDER) if name.startswith(room + "/")), None)
+             for name in (path, included)]
+    if None not in rooms and rooms[1] > rooms[0]:
+        return f"{TORCH_LADDER[rooms[0]]} stands above {TORCH_LADDER[rooms[1]]} in the ladder and may not use it"
     if own is None:
         return None
     if other is None:

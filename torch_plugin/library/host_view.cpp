@@ -4,6 +4,8 @@
 #include "torch_plugin/library/session.h"
 #include "torch_plugin/library/torch_error.h"
 
+#include <ATen/quantized/QTensorImpl.h>
+#include <ATen/quantized/Quantizer.h>
 #include <c10/core/TensorImpl.h>
 
 namespace stillwake::pytorch {
@@ -23,6 +25,17 @@ TensorShard* owner_of(c10::StorageImpl& storage) {
   return nullptr;
 }
 
+/// A CPU tensor of the same kind over the storage; its shape is still to be set.
+at::Tensor shell_for(const at::Tensor& tensor, c10::Storage&& storage) {
+  if (tensor.is_quantized()) {
+    return at::detail::make_tensor<at::QTensorImpl>(std::move(storage),
+                                                    c10::DispatchKeySet(c10::DispatchKey::QuantizedCPU), tensor.dtype(),
+                                                    at::get_qtensorimpl(tensor)->quantizer());
+  }
+  return at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                  tensor.dtype());
+}
+
 } // namespace
 
 at::Tensor host_view(const at::Tensor& tensor, bool write) {
@@ -39,8 +52,7 @@ at::Tensor host_view(const at::Tensor& tensor, bool write) {
                                            "; its host copy can be read while it is asleep");
   }
   HostViews::Storage host = shard->host_views().of(shard->core(), storage, write);
-  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(host)), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+  at::Tensor view = shell_for(tensor, c10::Storage(std::move(host)));
   c10::TensorImpl* impl = view.unsafeGetTensorImpl();
   impl->set_storage_offset(tensor.storage_offset());
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides());

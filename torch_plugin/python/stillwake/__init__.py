@@ -24,12 +24,18 @@ if _FOUND != _BUILT_FOR:
 from . import _cpu, errors  # noqa: E402
 
 _cpu.set_error_classes(errors.BY_CODE)
+if torch.backends.cuda.is_built():
+    # Gives shards on a GPU their pools. A build beside a torch without CUDA has no such module, and needs none.
+    from . import _cuda  # noqa: E402
+
+    _cuda.set_error_classes(errors.BY_CODE)
 
 from .adopting import Adopted, StrayTensor, address, adopt, audit, shard_of  # noqa: E402
 from .attaching import Job, JobReport, attach  # noqa: E402
 from .driver import Driver, driver  # noqa: E402
 from .errors import (Asleep, Busy, Corrupted, DriverCallFailed, DriverMissing, DriverTooOld, Error,  # noqa: E402
                      InvalidArgument, Lost, OutOfHostMemory, OutOfMemory, OverBudget, RankFailed, Stray, TimedOut)
+from .global_mode import install, library_path, use  # noqa: E402
 from .host_views import host_view  # noqa: E402
 from .shards import Shard, shard  # noqa: E402
 from .transitions import awake, is_awake, prepare, sleep, stats, swap, trim, wake  # noqa: E402
@@ -38,7 +44,8 @@ Report, ReportStep, ShardStats, Ticket = _cpu.Report, _cpu.ReportStep, _cpu.Shar
 
 __all__ = [
     "Adopted", "Asleep", "Busy", "Corrupted", "Driver", "DriverCallFailed", "DriverMissing", "DriverTooOld", "Error",
-    "InvalidArgument", "Job", "JobReport", "Lost", "OutOfHostMemory", "OutOfMemory", "OverBudget", "RankFailed", "Report", "ReportStep",
-    "Shard", "ShardStats", "Stray", "StrayTensor", "Ticket", "TimedOut", "address", "adopt", "attach", "audit", "awake", "driver",
-    "host_view", "is_awake", "prepare", "shard", "shard_of", "sleep", "stats", "swap", "trim", "wake",
+    "InvalidArgument", "Job", "JobReport", "Lost", "OutOfHostMemory", "OutOfMemory", "OverBudget", "RankFailed", "Report",
+    "ReportStep", "Shard", "ShardStats", "Stray", "StrayTensor", "Ticket", "TimedOut", "address", "adopt", "attach",
+    "audit", "awake", "driver", "host_view", "install", "is_awake", "library_path", "prepare", "shard", "shard_of", "sleep",
+    "stats", "swap", "trim", "use", "wake",
 ]

@@ -63,6 +63,17 @@ class Shard:
         finally:
             self._raw.leave()
 
+    def mem_pool(self, for_graphs: bool = False) -> "torch.cuda.MemPool":
+        """The pool of a shard on a GPU as PyTorch's own object, for `torch.cuda.use_mem_pool` and as `pool=` of graphs.
+
+        for_graphs: keep its segments whole from now on, since a replay writes into parts that hold no tensor.
+        """
+        if self.device.type != "cuda":
+            raise InvalidArgument(f"shard '{self.name}' is on {self.device}: a torch.cuda.MemPool belongs to a GPU; use pool()")
+        from . import _cuda
+
+        return (_cuda.graph_pool if for_graphs else _cuda.pool)(self._raw.key)
+
     def prepare(self, background: bool = False) -> None:
         """Pins host memory for what is live now, so that the next sleep only copies. See `stillwake.prepare`."""
         self._raw.prepare(background)
