@@ -16,8 +16,8 @@ FACES = ("allocator/driver/emulation/emulation.h",)
 USERS_OF_PUBLIC_HEADERS = ("examples", "torch_plugin")
 # The rooms of the PyTorch face have a ladder of their own; the last two need libraries that the first does not.
 TORCH_LADDER = ("torch_plugin/library", "torch_plugin/cuda", "torch_plugin/python")
-# Makes the driver calls that a user makes with the CUDA runtime, on both drivers.
-LOOKS_BEHIND = ("examples/device_copy.cpp",)
+# Makes the driver calls that a user makes with the CUDA runtime; injects faults for tests.
+LOOKS_BEHIND = ("examples/device_copy.cpp", "torch_plugin/python/bindings/module_cpu.cpp")
 VAGUE = {"util", "utils", "utility", "utilities", "helper", "helpers", "common", "misc"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
 # What may include a header of this name, as the beginning of a path.
