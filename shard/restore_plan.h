@@ -2,11 +2,13 @@
 // A RestorePlan is the order in which the pages of one device come back, and what each of them needs.
 #pragma once
 
+#include "shard/device_groups.h"
 #include "shard/waking.h"
 
 namespace stillwake {
 
 struct RestorePlan {
+  Device* device = nullptr;
   std::vector<RestoreTask> tasks;
   std::vector<TaskOwner> owners; ///< by task
   Bytes copied;                  ///< of raw pages

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/save_plan.h"
 
-#include <algorithm>
-
 namespace stillwake {
 
 void add_to_plan(std::vector<SavePlan>& plans, ShardCore& core, const std::vector<PageRange>& pieces,
                  PinningJob* pinning) {
-  auto plan = std::find_if(plans.begin(), plans.end(), [&](const SavePlan& p) { return p.engine == &core.engine(); });
-  if (plan == plans.end()) {
-    plans.push_back({&core.engine(), {}, {}});
-    plan = std::prev(plans.end());
-  }
+  SavePlan& plan = group_of(plans, core.device());
+  plan.engine = &core.engine();
   const bool trusted = core.options().policy == Policy::kFrozen && core.options().trust;
-  std::uint32_t piece = plan->tasks.empty() ? 0 : plan->tasks.back().piece;
+  std::uint32_t piece = plan.tasks.empty() ? 0 : plan.tasks.back().piece;
   for (const PageRange& range : pieces) {
     ++piece;
     for (Pages page = range.first; page < range.end(); ++page) {
@@ -30,8 +25,8 @@ void add_to_plan(std::vector<SavePlan>& plans, ShardCore& core, const std::vecto
         task.known_encoding = entry.encoding;
         task.trusted = trusted;
       }
-      plan->tasks.push_back(task);
-      plan->owners.push_back(&core);
+      plan.tasks.push_back(task);
+      plan.owners.push_back(&core);
     }
   }
 }

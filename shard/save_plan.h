@@ -3,6 +3,7 @@
 // them. The counterpart of a RestorePlan.
 #pragma once
 
+#include "shard/device_groups.h"
 #include "shard/live_pages.h"
 #include "shard/report.h"
 #include "shard/shard_core.h"
@@ -12,12 +13,13 @@
 namespace stillwake {
 
 struct SavePlan {
+  Device* device = nullptr;
   TransferEngine* engine = nullptr;
   std::vector<SaveTask> tasks;
   std::vector<ShardCore*> owners; ///< by task
 };
 
-/// Adds the pages of `pieces` to the plan of the shard's engine, which is made when it is missing.
+/// Adds the pages of `pieces` to the plan of the shard's device, which is made when it is missing.
 void add_to_plan(std::vector<SavePlan>& plans, ShardCore& core, const std::vector<PageRange>& pieces,
                  PinningJob* pinning);
 
