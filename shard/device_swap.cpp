@@ -11,36 +11,25 @@ constexpr Pages kBatch{64};
 
 } // namespace
 
-DeviceSwap::DeviceSwap(Device& device, std::vector<ShardCore*> outgoing, SavePlan* plan, std::vector<Incoming> incoming,
-                       Bytes chunk)
-    : device_(device), outgoing_(std::move(outgoing)), plan_(plan), incoming_(std::move(incoming)), chunk_(chunk),
+DeviceSwap::DeviceSwap(SwapSides sides, Bytes chunk)
+    : device_(*sides.device), outgoing_(std::move(sides.outgoing)), plan_(sides.plan),
+      incoming_(std::move(sides.incoming)), arrivals_(std::move(sides.arrivals)), chunk_(chunk),
       placed_(incoming_.size()) {
-  Pages out;
-  Pages in;
   for (ShardCore* core : outgoing_) {
-    out += pages_below(core->extents().mapped());
+    leaving_ += pages_below(core->extents().mapped());
   }
-  for (std::size_t i = 0; i < incoming_.size(); ++i) {
-    waking_.emplace_back(*incoming_[i].core);
-    for (const MappedRun& run : incoming_[i].missing) {
-      in += run.pages.count;
-    }
+  for (const SwapSides::Incoming& incoming : incoming_) {
+    waking_.emplace_back(*incoming.core);
   }
-  held_ = out;
+  for (const Arrival& arrival : arrivals_) {
+    coming_ += arrival.run.pages.count;
+  }
+  held_ = leaving_;
   report_.verified = true;
-  allowed_ = std::max(out, in) + kSwapMargin;
-  skip_empty();
   make_batches();
 }
 
 DeviceSwap::~DeviceSwap() { stop_saving(); }
-
-void DeviceSwap::skip_empty() {
-  while (cursor_.shard < incoming_.size() && cursor_.run == incoming_[cursor_.shard].missing.size()) {
-    ++cursor_.shard;
-    cursor_.run = 0;
-  }
-}
 
 void DeviceSwap::make_batches() {
   std::size_t task = 0;
@@ -113,32 +102,45 @@ Result<std::optional<std::size_t>> DeviceSwap::next_saved() {
   return failure(*save_error_);
 }
 
-Result<void> DeviceSwap::take_fresh() {
-  Pages in;
-  for (const Incoming& incoming : incoming_) {
-    for (const MappedRun& run : incoming.missing) {
-      in += run.pages.count;
-    }
+void DeviceSwap::keep_fresh(std::vector<Physical> handles) {
+  for (Physical& handle : handles) {
+    held_ += handle.pages();
+    pool_.put(std::move(handle));
   }
+}
+
+void DeviceSwap::drop_fresh() {
+  while (!pool_.empty()) {
+    held_ -= pool_.take_smallest().pages(); // released by its end
+  }
+}
+
+Result<void> DeviceSwap::take_fresh() {
   // What the incoming set needs beyond the outgoing one must be there; the margin only makes it faster.
-  const Pages needed = in > held_ ? in - held_ : Pages(0);
-  const Pages margin = std::min(kSwapMargin, in - needed);
-  for (const auto& [pages, must] : {std::pair(needed, true), std::pair(margin, false)}) {
-    if (pages == Pages(0)) {
-      continue;
+  lacking_ = coming_ > leaving_ ? coming_ - leaving_ : Pages(0);
+  const Pages margin = std::min(kSwapMargin, coming_ - lacking_);
+  if (lacking_ > Pages(0)) {
+    auto needed = take_pages(device_, lacking_);
+    STILLWAKE_TRY(needed);
+    keep_fresh(std::move(*needed));
+  }
+  if (margin > Pages(0)) {
+    auto more = take_pages(device_, margin);
+    if (!more && more.error().code != ErrorCode::kOutOfDeviceMemory) {
+      drop_fresh();
+      return failure(std::move(more).error());
     }
-    auto handles = take_pages(device_, pages);
-    if (!handles && (must || handles.error().code != ErrorCode::kOutOfDeviceMemory)) {
-      return failure(std::move(handles).error());
-    }
-    if (handles) {
-      held_ += pages;
-      for (Physical& handle : *handles) {
-        pool_.put(std::move(handle));
-      }
+    if (more) {
+      keep_fresh(std::move(*more));
     }
   }
   return {};
+}
+
+Result<void> DeviceSwap::save_all() {
+  save_batches();
+  const std::lock_guard lock(mutex_);
+  return save_error_ ? Result<void>(failure(*save_error_)) : Result<void>();
 }
 
 Result<void> DeviceSwap::unmap_batch(const Batch& batch) {
@@ -150,7 +152,7 @@ Result<void> DeviceSwap::unmap_batch(const Batch& batch) {
   for (std::size_t i = 0; i < batch.extents; ++i) {
     auto handle = core.extents().detach_first();
     STILLWAKE_TRY(handle);
-    unmapped_.push_back({&core, handle->first});
+    unmapped_.push_back({batch.shard, handle->first, Physical()});
     pool_.put(std::move(handle->second));
   }
   return {};
@@ -163,15 +165,17 @@ Result<Physical> DeviceSwap::handle_for(Pages most, BlockKind kind) {
     return handle;
   }
   // Every handle in hand is too large. A new one of the right size must fit into what is allowed.
+  const Pages allowed = std::max(leaving_, coming_) + kSwapMargin;
   const Pages wanted = whole ? most : std::min(most, kLargestGrowth);
-  if (held_ - pool_.pages() + wanted > allowed_) {
+  if (held_ - pool_.pages() + wanted > allowed) {
     return Physical(); // it will fit once more of the outgoing set has left
   }
   while (true) {
-    if (held_ + wanted <= allowed_) {
+    if (held_ + wanted <= allowed) {
       auto made = Physical::create(device_, wanted);
       const bool is_full = !made && made.error().code == ErrorCode::kOutOfDeviceMemory;
       if (!is_full || pool_.empty()) {
+        lacking_ = is_full ? std::max(lacking_, wanted) : lacking_;
         STILLWAKE_TRY(made);
         held_ += wanted;
         return made;
@@ -186,13 +190,12 @@ Result<Physical> DeviceSwap::handle_for(Pages most, BlockKind kind) {
 
 Result<void> DeviceSwap::fill() {
   while (!is_filled()) {
-    Incoming& incoming = incoming_[cursor_.shard];
-    const MappedRun& run = incoming.missing[cursor_.run];
-    const Pages first = run.pages.first + cursor_.done;
+    const auto& [shard, run] = arrivals_[next_];
+    const Pages first = run.pages.first + done_;
     std::vector<Physical> handles;
     Pages placed;
-    while (cursor_.done + placed < run.pages.count) {
-      auto handle = handle_for(run.pages.count - cursor_.done - placed, run.kind);
+    while (done_ + placed < run.pages.count) {
+      auto handle = handle_for(run.pages.count - done_ - placed, run.kind);
       STILLWAKE_TRY(handle);
       if (!*handle) {
         break;
@@ -203,18 +206,17 @@ Result<void> DeviceSwap::fill() {
     if (placed == Pages(0)) {
       return {}; // nothing in hand: the next batch brings more
     }
-    auto extents = incoming.core->extents().place(first, std::move(handles));
+    auto extents = incoming_[shard].core->extents().place(first, std::move(handles));
     STILLWAKE_TRY(extents);
     for (Extent& extent : *extents) {
-      placed_[cursor_.shard].push_back(std::move(extent));
+      placed_[shard].push_back(std::move(extent));
     }
     report_.mapped += Bytes(placed);
-    STILLWAKE_TRY(start_restore(cursor_.shard, {first, placed}));
-    cursor_.done += placed;
-    if (cursor_.done == run.pages.count) {
-      ++cursor_.run;
-      cursor_.done = Pages(0);
-      skip_empty();
+    STILLWAKE_TRY(start_restore(shard, {first, placed}));
+    done_ += placed;
+    if (done_ == run.pages.count) {
+      ++next_;
+      done_ = Pages(0);
     }
   }
   return {};
@@ -233,8 +235,14 @@ Result<void> DeviceSwap::start_restore(std::size_t shard, PageRange pages) {
 }
 
 Result<void> DeviceSwap::run() {
-  STILLWAKE_TRY(take_fresh());
-  saver_ = std::thread([this] { save_batches(); });
+  for (std::size_t i = 0; i < incoming_.size(); ++i) {
+    for (const PageRange& pages : incoming_[i].backed) {
+      STILLWAKE_TRY(start_restore(i, pages));
+    }
+  }
+  if (saved_ < batches_.size()) {
+    saver_ = std::thread([this] { save_batches(); });
+  }
   STILLWAKE_TRY(fill());
   while (true) {
     auto saved = next_saved();
@@ -248,13 +256,13 @@ Result<void> DeviceSwap::run() {
   }
   while (!is_filled()) {
     // All that left is placed; the rest is made to measure.
-    const MappedRun& run = incoming_[cursor_.shard].missing[cursor_.run];
-    auto handles = take_pages(device_, run.pages.count - cursor_.done);
-    STILLWAKE_TRY(handles);
-    for (Physical& handle : *handles) {
-      held_ += handle.pages();
-      pool_.put(std::move(handle));
+    const Pages rest = arrivals_[next_].run.pages.count - done_;
+    auto handles = take_pages(device_, rest);
+    if (!handles) {
+      lacking_ = std::max(lacking_, rest);
+      return failure(std::move(handles).error());
     }
+    keep_fresh(std::move(*handles));
     STILLWAKE_TRY(fill());
   }
   return await_verdict();
@@ -277,19 +285,7 @@ Result<void> DeviceSwap::await_verdict() {
 }
 
 void DeviceSwap::conclude(Report& report) {
-  while (!pool_.empty()) {
-    Physical surplus = pool_.take_smallest();
-    const Bytes size(surplus.pages());
-    if (auto released = surplus.release(); !released) {
-      report.leftovers.push_back(
-          {outgoing_.empty() ? "" : outgoing_.front()->name(), nullptr, size, released.error().describe()});
-      report.not_freed += size;
-      // Kept by a shard, so that its next sleep tries again.
-      std::vector<Physical> kept;
-      kept.push_back(std::move(surplus));
-      (outgoing_.empty() ? incoming_.front().core : outgoing_.front())->extents().keep_unreleased(std::move(kept));
-    }
-  }
+  release_pool((outgoing_.empty() ? incoming_.front().core : outgoing_.front())->extents(), report);
   for (std::size_t i = 0; i < incoming_.size(); ++i) {
     incoming_[i].core->extents().add(std::move(placed_[i]));
   }
@@ -302,68 +298,20 @@ void DeviceSwap::conclude(Report& report) {
   report.verified = report.verified && report_.verified;
 }
 
-Result<void> DeviceSwap::roll_back() {
-  stop_saving();
-  jobs_.clear(); // waits for what is on its way in
-  if (plan_ != nullptr) {
-    // What was (or may have been) copied over an older backing, but not taken over, describes nothing any more.
-    const std::size_t first = taken_over_ == batches_.size() ? plan_->tasks.size() : batches_[taken_over_].first_task;
-    take_over(std::span<const SaveTask>(plan_->tasks).subspan(first),
-              std::span<ShardCore* const>(plan_->owners).subspan(first), false, report_);
-  }
-  for (std::size_t i = 0; i < incoming_.size(); ++i) {
-    for (Extent& extent : placed_[i]) {
-      if (auto unmapped = extent.mapping.unmap(); !unmapped) {
-        std::vector<Extent> kept;
-        kept.push_back(std::move(extent));
-        incoming_[i].core->extents().add(std::move(kept)); // stays behind its addresses; the next wake uses it
-        continue;
-      }
-      pool_.put(std::move(extent.physical));
-    }
-    placed_[i].clear();
-  }
-  RestorePlan plan;
-  std::vector<WakingShard> shards;
-  for (ShardCore* core : outgoing_) {
-    shards.emplace_back(*core);
-  }
-  for (const Unmapped& gone : unmapped_) {
-    Physical handle = pool_.take_exactly(gone.pages.count);
-    std::vector<Physical> handles;
-    if (handle) {
-      handles.push_back(std::move(handle));
-    } else {
-      while (!pool_.empty()) {
-        STILLWAKE_TRY(pool_.take_smallest().release());
-      }
-      auto made = take_pages(device_, gone.pages.count);
-      STILLWAKE_TRY(made);
-      handles = std::move(*made);
-    }
-    auto extents = gone.core->extents().place(gone.pages.first, std::move(handles));
-    STILLWAKE_TRY(extents);
-    gone.core->extents().add(std::move(*extents));
-    const auto index = static_cast<std::size_t>(
-        std::distance(outgoing_.begin(), std::find(outgoing_.begin(), outgoing_.end(), gone.core)));
-    add_to_plan(plan, shards[index], static_cast<std::uint32_t>(index), {gone.pages});
-  }
-  unmapped_.clear();
+void DeviceSwap::release_pool(ExtentMap& keeper, Report& report) {
   while (!pool_.empty()) {
-    STILLWAKE_TRY(pool_.take_smallest().release());
+    Physical surplus = pool_.take_smallest();
+    const Bytes size(surplus.pages());
+    if (auto released = surplus.release(); !released) {
+      report.leftovers.push_back(
+          {outgoing_.empty() ? "" : outgoing_.front()->name(), nullptr, size, released.error().describe()});
+      report.not_freed += size;
+      // Kept by a shard, so that its next sleep tries again.
+      std::vector<Physical> kept;
+      kept.push_back(std::move(surplus));
+      keeper.keep_unreleased(std::move(kept));
+    }
   }
-  if (plan.tasks.empty()) {
-    return {};
-  }
-  auto restore = outgoing_.front()->engine().restore(std::move(plan.tasks), chunk_);
-  STILLWAKE_TRY(restore);
-  auto mismatched = (*restore)->finish();
-  STILLWAKE_TRY(mismatched);
-  if (!mismatched->empty()) {
-    return failure(ErrorCode::kCorrupted, "the outgoing set could not be put back as it was: " +
-                                              std::to_string(mismatched->size()) + " pages differ");
-  }
-  return {};
 }
 
 } // namespace stillwake

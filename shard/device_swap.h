@@ -7,6 +7,7 @@
 // into the same handles and restores them from their backing.
 #pragma once
 
+#include "shard/arrivals.h"
 #include "shard/handle_pool.h"
 #include "shard/restore_plan.h"
 #include "shard/save_plan.h"
@@ -21,30 +22,53 @@ namespace stillwake {
 /// Memory that a swap may hold beyond the larger of its two sets.
 constexpr Pages kSwapMargin{256};
 
-class DeviceSwap {
-public:
-  /// An incoming shard and the runs of it that have no memory yet.
+/// The shards of both sets on one device.
+struct SwapSides {
+  /// An incoming shard.
   struct Incoming {
     ShardCore* core = nullptr;
-    std::vector<MappedRun> missing;
+    std::vector<PageRange> backed; ///< live pages that kept their memory, when an unmap failed; their content is old
   };
 
-  /// `plan` holds the pages of `outgoing` that must be kept, in address order by shard; it may be null (nothing to
-  /// keep).
-  DeviceSwap(Device& device, std::vector<ShardCore*> outgoing, SavePlan* plan, std::vector<Incoming> incoming,
-             Bytes chunk);
+  Device* device = nullptr;
+  std::vector<ShardCore*> outgoing;
+  SavePlan* plan = nullptr; ///< pages of `outgoing` to be kept, in address order by shard; null: nothing to keep
+  std::vector<Incoming> incoming;
+  std::vector<Arrival> arrivals; ///< what `incoming` lacks memory for, in the order in which it comes
+};
+
+/// An outgoing shard that could not be put back, and why.
+struct Unproven {
+  ShardCore* core;
+  Error error;
+};
+
+class DeviceSwap {
+public:
+  DeviceSwap(SwapSides sides, Bytes chunk);
   ~DeviceSwap();
 
-  /// Moves everything and waits for the verdict. After an error `roll_back` is owed.
+  // In this order. After an error of `save_all` or `run` a `roll_back` is owed; those before have changed nothing.
+
+  /// Takes the memory that the incoming set needs beyond the outgoing one, and the margin if it is there.
+  [[nodiscard]] Result<void> take_fresh();
+  /// Gives it back. Not once `run` has begun.
+  void drop_fresh();
+  /// Pages that were, or are, missing on the device.
+  Pages lacking() const { return lacking_; }
+  /// Saves the outgoing set before any of it is unmapped. Optional: `run` saves what is not saved yet as it goes.
+  [[nodiscard]] Result<void> save_all();
+  /// Moves everything and waits for the verdict.
   [[nodiscard]] Result<void> run();
   /// Waits until nothing more is copied out; the pages that wait for host memory need it until then.
   void stop_saving();
-  /// The outgoing set as it was before, or the reason why that failed too; the incoming set has no memory of ours then.
-  [[nodiscard]] Result<void> roll_back();
+  /// Puts the outgoing set back: answers those of its shards whose content is not proven. Shards none of whose pages
+  /// had left are as they were. The incoming set has no memory of ours then.
+  [[nodiscard]] std::vector<Unproven> roll_back();
   /// Gives back what the incoming set did not need. After a run that succeeded.
   void conclude(Report& report);
 
-  Report& report() { return report_; }
+  Device& device() const { return device_; }
 
 private:
   /// Neighbouring outgoing extents that travel together, and their tasks in the plan.
@@ -56,18 +80,13 @@ private:
   };
   /// An outgoing extent that was unmapped, to be put back by a roll-back.
   struct Unmapped {
-    ShardCore* core;
+    std::size_t shard;
     PageRange pages;
-  };
-  /// Where the next handle goes.
-  struct Cursor {
-    std::size_t shard = 0;
-    std::size_t run = 0;
-    Pages done; ///< of that run
+    Physical handle; ///< while it is rolled back
   };
 
   void make_batches();
-  Result<void> take_fresh();
+  void keep_fresh(std::vector<Physical> handles);
   void save_batches();
   Result<std::optional<std::size_t>> next_saved();
   Result<void> unmap_batch(const Batch& batch);
@@ -75,21 +94,28 @@ private:
   Result<Physical> handle_for(Pages most, BlockKind kind);
   Result<void> start_restore(std::size_t shard, PageRange pages);
   Result<void> await_verdict();
-  bool is_filled() const { return cursor_.shard == incoming_.size(); }
-  void skip_empty();
+  bool is_filled() const { return next_ == arrivals_.size(); }
+  void forget_unsaved();
+  void take_back_arrivals();
+  void release_pool(ExtentMap& keeper, Report& report);
+  Result<void> put_back(std::size_t shard);
 
   Device& device_;
-  std::vector<ShardCore*> outgoing_;
-  SavePlan* plan_;
-  std::vector<Incoming> incoming_;
-  Bytes chunk_;
+  const std::vector<ShardCore*> outgoing_;
+  SavePlan* const plan_;
+  const std::vector<SwapSides::Incoming> incoming_;
+  const std::vector<Arrival> arrivals_;
+  const Bytes chunk_;
   Report report_;
 
   std::vector<Batch> batches_;
   HandlePool pool_;
+  Pages leaving_; // of the outgoing set
+  Pages coming_;  // into the incoming set
   Pages held_;    // all handles of both sets and the pool
-  Pages allowed_; // the larger set plus the margin
-  Cursor cursor_;
+  Pages lacking_;
+  std::size_t next_ = 0; // the arrival that gets the next handle
+  Pages done_;           // of that arrival
   std::vector<Unmapped> unmapped_;
   std::vector<std::vector<Extent>> placed_; // by incoming shard
   std::vector<WakingShard> waking_;         // by incoming shard

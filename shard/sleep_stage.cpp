@@ -213,7 +213,10 @@ Result<void> SleepStage::copy() {
   return {};
 }
 
-Result<void> SleepStage::check_unchanged() {
+Result<void> SleepStage::prove_unchanged() {
+  if (!options_.checked) {
+    return {};
+  }
   STILLWAKE_TRY(quiesce_all());
   for (SavePlan& plan : plans_) {
     if (!plan.engine->has_kernels()) {
@@ -242,11 +245,9 @@ Result<Report> SleepStage::commit() {
   if (over_) {
     return failure(ErrorCode::kInvalidArgument, "this sleep was committed or abandoned before; stage a new one");
   }
-  if (options_.checked) {
-    if (auto unchanged = note_loss(check_unchanged()); !unchanged) {
-      abandon();
-      return failure(std::move(unchanged).error());
-    }
+  if (auto unchanged = note_loss(prove_unchanged()); !unchanged) {
+    abandon();
+    return failure(std::move(unchanged).error());
   }
   const TimePoint begin = clock_.now();
   bool any_unmapped = false;

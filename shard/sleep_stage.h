@@ -31,6 +31,8 @@ public:
   Report& report() { return report_; }
   /// Waits for host memory that is still being pinned.
   Result<void> finish_pinning();
+  /// In checked mode, when all is saved: quiesces and hashes again. kBusy: something was written meanwhile.
+  [[nodiscard]] Result<void> prove_unchanged();
   /// Everything was saved and given back by the caller: the shards that were awake are asleep now.
   void conclude();
   std::vector<ShardCore*> shards() const;
@@ -50,7 +52,6 @@ private:
   Result<void> plan();
   Result<void> reserve_host();
   Result<void> copy();
-  Result<void> check_unchanged();
   void note_step(const char* name, TimePoint begin, Bytes bytes = Bytes());
 
   SleepOptions options_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/wake_stage.h"
 
+#include "shard/memory_shortage.h"
 #include "shard/option_checks.h"
 #include "shard/quiesce.h"
 #include "shard/restore_plan.h"
@@ -33,6 +34,24 @@ std::vector<MappedRun> without_backed(const std::vector<MappedRun>& runs, const 
 }
 
 } // namespace
+
+std::vector<PageRange> WakeStage::Part::backed() const {
+  std::vector<PageRange> backed;
+  auto absent = missing.begin(); // in address order, each within a run
+  for (const MappedRun& run : runs) {
+    Pages page = run.pages.first;
+    for (; absent != missing.end() && absent->pages.first < run.pages.end(); ++absent) {
+      if (page < absent->pages.first) {
+        backed.push_back({page, absent->pages.first - page});
+      }
+      page = absent->pages.end();
+    }
+    if (page < run.pages.end()) {
+      backed.push_back({page, run.pages.end() - page});
+    }
+  }
+  return backed;
+}
 
 WakeStage::WakeStage(const WakeOptions& options, Clock& clock) : options_(options), clock_(clock), begin_(clock.now()) {
   report_.kind = Report::Kind::kWake;
@@ -120,16 +139,14 @@ void WakeStage::plan() {
   }
 }
 
-Pages WakeStage::missing_on(const Device& device) const {
-  Pages missing;
+std::vector<DeviceNeed> WakeStage::needs() const {
+  std::vector<DeviceNeed> needs;
   for (const Part& part : parts_) {
-    if (&part.core->device() == &device) {
-      for (const MappedRun& run : part.missing) {
-        missing += run.pages.count;
-      }
+    for (const MappedRun& run : part.missing) {
+      group_of(needs, part.core->device()).pages += run.pages.count;
     }
   }
-  return missing;
+  return needs;
 }
 
 Result<void> WakeStage::take_once() {
@@ -157,7 +174,8 @@ Result<void> WakeStage::take_once() {
       }
       if (error.code == ErrorCode::kOutOfDeviceMemory) {
         if (auto memory = device.memory_info()) {
-          error.message = "waking needs " + exact(Bytes(missing_on(device))) + " of device " +
+          auto all = needs();
+          error.message = "waking needs " + exact(Bytes(group_of(all, device).pages)) + " of device " +
                           std::to_string(device.index().value()) + ", free " + exact(memory->first) + " of " +
                           readable(memory->second) + ", largest possible " +
                           readable(Bytes(pages_below(memory->first))) + "; everything is still asleep";
@@ -169,48 +187,17 @@ Result<void> WakeStage::take_once() {
   return {};
 }
 
-bool WakeStage::ask_owners(const Registry& registry) {
-  bool gave_up = false;
-  for (ShardCore* core : registry.shards()) {
-    // An owner may give memory up by destroying shards: those are not there to be asked any more.
-    const std::vector<ShardCore*> living = registry.shards();
-    if (std::find(living.begin(), living.end(), core) == living.end()) {
-      continue;
-    }
-    if (ShardOwner* owner = core->options().owner) {
-      gave_up = owner->memory_is_short(core->options().device, Bytes(missing_on(core->device()))) || gave_up;
-    }
-  }
-  return gave_up;
-}
-
 Result<void> WakeStage::take_all() {
-  const TimePoint begin = clock_.now();
-  bool asked = false;
+  if (parts_.empty()) {
+    return {};
+  }
+  MemoryShortage shortage(parts_.front().core->registry(), clock_, options_.timeout);
   while (true) {
     auto taken = take_once();
-    if (taken || taken.error().code != ErrorCode::kOutOfDeviceMemory) {
-      return taken;
+    if (taken) {
+      return {};
     }
-    if (!asked && !parts_.empty()) {
-      // Every owner on the driver may hold a cache, the awake ones above all.
-      asked = true;
-      if (ask_owners(parts_.front().core->registry())) {
-        continue;
-      }
-    }
-    const Duration waited = clock_.now() - begin;
-    if (!options_.timeout) {
-      return taken;
-    }
-    if (waited >= *options_.timeout) {
-      Error error = std::move(taken).error();
-      error.code = ErrorCode::kTimedOut;
-      error.message = "waited " + std::to_string(seconds(waited)) + " s for device memory: " + error.message;
-      return failure(std::move(error));
-    }
-    // Nothing is held while it waits: two that wait for each other's memory must not both hold half of it.
-    clock_.sleep_for(std::min<Duration>(std::chrono::milliseconds(5), *options_.timeout - waited));
+    STILLWAKE_TRY(shortage.wait(std::move(taken).error(), needs()));
   }
 }
 
@@ -248,40 +235,41 @@ Result<void> WakeStage::check_streams(const std::vector<Stream>& streams) const 
   return {};
 }
 
+std::vector<WantedPages> WakeStage::wanted_first() const {
+  std::vector<WantedPages> wanted;
+  for (const WakeFirst& first : options_.first) {
+    const DeviceAddress address(first.pointer);
+    const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) {
+      const Reservation& reservation = p.core->reservation();
+      return reservation.contains(address) && first.size <= reservation.base() + reservation.size() - address;
+    });
+    if (part == parts_.end()) {
+      continue; // it may lie in a shard of the set that is awake already
+    }
+    const Bytes offset = address - part->core->reservation().base();
+    const Pages begin = pages_below(offset), end = pages_holding(offset + first.size);
+    WantedPages pages{static_cast<std::size_t>(std::distance(parts_.begin(), part)), {}};
+    for (const MappedRun& run : part->runs) {
+      const Pages from = std::max(begin, run.pages.first), to = std::min(end, run.pages.end());
+      if (from < to) {
+        pages.pages.push_back({from, to - from});
+      }
+    }
+    wanted.push_back(std::move(pages));
+  }
+  return wanted;
+}
+
 Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards) {
-  std::vector<WakingJob> jobs;
   std::vector<RestorePlan> plans;
   for (Part& part : parts_) {
     WakingShard shard(*part.core);
-    auto job = std::find_if(jobs.begin(), jobs.end(), [&](WakingJob& j) { return j.device == &part.core->device(); });
-    shard.job = static_cast<std::size_t>(std::distance(jobs.begin(), job));
-    if (job == jobs.end()) {
-      jobs.emplace_back();
-      jobs.back().device = &part.core->device();
-      plans.emplace_back();
-    }
+    shard.job = static_cast<std::size_t>(&group_of(plans, part.core->device()) - plans.data());
     shards.push_back(std::move(shard));
   }
-  for (const WakeFirst& first : options_.first) {
-    const DeviceAddress address(first.pointer);
-    auto shard = std::find_if(shards.begin(), shards.end(), [&](const WakingShard& s) {
-      return s.contains(address) && first.size <= s.base + s.size - address;
-    });
-    if (shard == shards.end()) {
-      continue; // it may lie in a shard of the set that is awake already
-    }
-    const std::size_t index = static_cast<std::size_t>(std::distance(shards.begin(), shard));
-    const Pages begin = pages_below(address - shard->base);
-    const Pages end = pages_holding(address - shard->base + first.size);
-    std::vector<PageRange> wanted;
-    for (const MappedRun& run : parts_[index].runs) {
-      const Pages from = std::max(begin, run.pages.first);
-      const Pages to = std::min(end, run.pages.end());
-      if (from < to) {
-        wanted.push_back({from, to - from});
-      }
-    }
-    add_to_plan(plans[shard->job], *shard, static_cast<std::uint32_t>(index), wanted);
+  for (const WantedPages& wanted : wanted_first()) {
+    WakingShard& shard = shards[wanted.shard];
+    add_to_plan(plans[shard.job], shard, static_cast<std::uint32_t>(wanted.shard), wanted.pages);
   }
   for (std::size_t i = 0; i < shards.size(); ++i) {
     std::vector<PageRange> all;
@@ -291,18 +279,20 @@ Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards
     add_to_plan(plans[shards[i].job], shards[i], static_cast<std::uint32_t>(i), all);
     shards[i].kept = kept_pages_by_piece(*parts_[i].core, parts_[i].runs);
   }
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    report_.copied += plans[i].copied;
-    report_.verified = report_.verified && plans[i].is_verified;
-    jobs[i].owners = std::move(plans[i].owners);
-    if (plans[i].tasks.empty()) {
+  std::vector<WakingJob> jobs;
+  for (RestorePlan& plan : plans) {
+    report_.copied += plan.copied;
+    report_.verified = report_.verified && plan.is_verified;
+    jobs.push_back({plan.device, nullptr, std::move(plan.owners)});
+    if (plan.tasks.empty()) {
       continue;
     }
-    const std::size_t shard = jobs[i].owners.front().shard;
-    auto restore = shards[shard].core->engine().restore(std::move(plans[i].tasks), options_.chunk);
+    WakingJob& job = jobs.back();
+    const std::size_t shard = job.owners.front().shard;
+    auto restore = shards[shard].core->engine().restore(std::move(plan.tasks), options_.chunk);
     STILLWAKE_TRY(restore);
-    jobs[i].restore = std::move(*restore);
-    report_.copies += jobs[i].restore->copies();
+    job.restore = std::move(*restore);
+    report_.copies += job.restore->copies();
   }
   return jobs;
 }

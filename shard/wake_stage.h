@@ -3,6 +3,8 @@
 // addresses: all or nothing, host copies untouched. `commit` starts to restore and answers the Waking.
 #pragma once
 
+#include "shard/arrivals.h"
+#include "shard/device_groups.h"
 #include "shard/shard_set.h"
 #include "shard/waking.h"
 
@@ -20,6 +22,9 @@ public:
     std::vector<MappedRun> missing;             ///< of those, what is not backed yet
     std::vector<std::vector<Physical>> handles; ///< by missing run
     std::vector<Extent> extents;
+
+    /// The pages that are backed already: an unmap had failed.
+    std::vector<PageRange> backed() const;
   };
 
   /// Holds the set and plans; no memory is taken yet. A swap goes on from here by itself.
@@ -35,6 +40,8 @@ public:
   // For a swap.
 
   std::vector<Part>& parts() { return parts_; }
+  /// What the caller wants first, by part.
+  std::vector<WantedPages> wanted_first() const;
   Report& report() { return report_; }
   /// Everything was mapped, restored and verified by the caller: the shards are awake.
   void conclude();
@@ -47,8 +54,7 @@ private:
   void plan();
   Result<void> take_all();
   Result<void> take_once();
-  bool ask_owners(const Registry& registry);
-  Pages missing_on(const Device& device) const;
+  std::vector<DeviceNeed> needs() const;
   Result<void> map();
   Result<void> check_streams(const std::vector<Stream>& streams) const;
   Result<std::vector<WakingJob>> start(std::vector<WakingShard>& shards);
