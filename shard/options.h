@@ -52,7 +52,7 @@ public:
   virtual std::vector<BlockLiveRanges> live_ranges() { return {}; }
   /// Whether any stream of the device is being captured; unset when the owner cannot know.
   virtual std::optional<bool> is_capturing(DeviceIndex) { return std::nullopt; }
-  /// A wake lacks `needed` bytes on the device: gives memory up if it can (a cache) and says whether it did.
+  /// A wake or a swap lacks `needed` bytes on the device: gives memory up if it can (a cache) and says whether it did.
   virtual bool memory_is_short(DeviceIndex, Bytes /*needed*/) { return false; }
 };
 

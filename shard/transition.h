@@ -43,8 +43,19 @@ using ShardSet = std::vector<Shard*>;
                                   const WakeOptions& options = {});
 
 /// Puts `outgoing` to sleep while waking `incoming`, both directions of the bus at once, within the memory of the
-/// larger plus 512 MiB. All shards on one device each pair; handles move from set to set. Blocks until verified. On an
-/// error `outgoing` is awake with its content and `incoming` asleep with its backing.
+/// larger plus 512 MiB. All shards on one device each pair; handles move from set to set. Blocks until verified.
+///
+/// The options do what they do in a sleep and in a wake. `checked`: all of `outgoing` is saved, waited for and hashed
+/// again before its first page leaves, so the two directions do not overlap; a difference is kBusy. `first`: these
+/// ranges of `incoming` get memory and content first, a block on one handle as a whole. WakeOptions::timeout: how long
+/// memory beyond what `outgoing` leaves is waited for, both sets held as they were; then kTimedOut. Owners are asked
+/// once for such memory before the swap fails for lack of it.
+///
+/// Errors: those of sleep and wake. After one, `outgoing` is awake with its content and `incoming` asleep with its
+/// backing. A kDiscard shard of `outgoing` is awake as well: pages that had left already are zeros, the others hold
+/// what they held. Should a page that had left not come back, its shard (no other) is kCorrupted: the error has that
+/// code and names it, its backing is kept, and some of its addresses may have no memory. kLost: no shard of that device
+/// can be used.
 [[nodiscard]] Result<Report> swap(const ShardSet& outgoing, const ShardSet& incoming,
                                   const SleepOptions& sleep_options = {}, const WakeOptions& wake_options = {});
 

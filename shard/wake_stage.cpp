@@ -239,12 +239,10 @@ std::vector<WantedPages> WakeStage::wanted_first() const {
   std::vector<WantedPages> wanted;
   for (const WakeFirst& first : options_.first) {
     const DeviceAddress address(first.pointer);
-    const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) {
-      const Reservation& reservation = p.core->reservation();
-      return reservation.contains(address) && first.size <= reservation.base() + reservation.size() - address;
-    });
+    const auto part = std::find_if(parts_.begin(), parts_.end(),
+                                   [&](const Part& p) { return p.core->reservation().contains(address); });
     if (part == parts_.end()) {
-      continue; // it may lie in a shard of the set that is awake already
+      continue; // it lies in a shard of the set that is awake already: the options were checked
     }
     const Bytes offset = address - part->core->reservation().base();
     const Pages begin = pages_below(offset), end = pages_holding(offset + first.size);

@@ -200,7 +200,7 @@ TEST_F(SwapOptions, ATimeoutThatEndsLeavesBothAsTheyWereAndNothingIsHeldMeanwhil
     auto swapped = swap({&*out_.shard}, {&*in_.shard}, {}, options);
     over = true;
     EXPECT_CODE(swapped, ErrorCode::kTimedOut);
-    EXPECT_NE(swapped.error().message.find(readable(kMiB * 20)), std::string::npos) << swapped.error().message;
+    EXPECT_NE(swapped.error().message.find(exact(kMiB * 20)), std::string::npos) << swapped.error().message;
   });
   int all_free = 0;
   while (!over) {
