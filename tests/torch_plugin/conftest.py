@@ -5,12 +5,16 @@ import itertools
 
 import pytest
 import stillwake as sw
+from stillwake.shards import all_shards
 
 _numbers = itertools.count()
 
-# What the imports made lives as long as the process: a collection after each test need not look at it again.
-gc.collect()
-gc.freeze()
+
+@pytest.fixture(scope="session", autouse=True)
+def imports_are_not_collected():
+    """What the imports made lives as long as the process: a collection after each test need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -24,11 +28,21 @@ def make_shard():
 
     yield make
     gc.collect()
-    sw.wake(*made)
-    for shard in made:
-        shard._raw.close() if shard.stats().blocks == 0 else None
+    for shard in set(made) & set(all_shards()):
+        sw.wake(shard)
+        if shard.stats().blocks == 0:
+            shard.close()
 
 
 @pytest.fixture
 def shard(make_shard):
     return make_shard()
+
+
+@pytest.fixture(scope="session")
+def two_ranks():
+    """Two processes with a process group over gloo; both must end well after the last test."""
+    from pair_of_ranks import TwoRanks
+    pair = TwoRanks()
+    yield pair
+    assert set(pair.close()) <= {0}

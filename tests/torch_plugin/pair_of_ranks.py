@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pair of processes over gloo for all tests of a file: a test sends both the same function and gets both answers."""
+import datetime
+import faulthandler
+import shutil
+import tempfile
+import traceback
+
+import torch
+import torch.distributed as dist
+from torch import multiprocessing
+
+TIMEOUT = 30  # seconds until what has not ended hangs
+
+
+def _serve(rank, folder, pipe):
+    faulthandler.enable()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2,
+                            timeout=datetime.timedelta(seconds=TIMEOUT))
+    while (asked := pipe.recv()) is not None:
+        function, arguments = asked
+        faulthandler.dump_traceback_later(2 * TIMEOUT)
+        try:
+            pipe.send((True, function(*arguments)))
+        except BaseException:  # every way out of the function is for the test to see
+            pipe.send((False, traceback.format_exc()))
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    dist.destroy_process_group()
+
+
+class TwoRanks:
+    """Ranks 0 and 1 of a process group, each with an emulated device of its own. A failure ends the pair; the next call
+    starts a fresh one, because ranks that were torn apart cannot go on together."""
+
+    def __init__(self):
+        self._processes = []
+
+    def _start(self):
+        self._folder = tempfile.mkdtemp()
+        context = multiprocessing.get_context("spawn")
+        self._pipes, theirs = zip(*(context.Pipe() for _ in range(2)))
+        self._processes = [context.Process(target=_serve, args=(rank, self._folder, theirs[rank]), daemon=True)
+                           for rank in range(2)]
+        for process in self._processes:
+            process.start()
+
+    def run(self, function, *arguments, timeout=3 * TIMEOUT):
+        """What `function(*arguments)` returned on each rank; AssertionError with the traceback of each that raised."""
+        if not self._processes:
+            self._start()
+        answers = []
+        for pipe in self._pipes:
+            pipe.send((function, arguments))
+        for rank, pipe in enumerate(self._pipes):
+            if not pipe.poll(timeout):
+                answers.append((False, f"rank {rank} did not end within {timeout} s"))
+            else:
+                try:
+                    answers.append(pipe.recv())
+                except EOFError:
+                    answers.append((False, f"rank {rank} ended with status {self._processes[rank].exitcode}"))
+        failed = [f"rank {rank}: {text}" for rank, (well, text) in enumerate(answers) if not well]
+        if failed:
+            self.close(kill=True)
+            raise AssertionError("\n".join(failed))
+        return [answer for _, answer in answers]
+
+    def close(self, kill=False):
+        """Ends both and answers their exit statuses."""
+        for process, pipe in zip(self._processes, self._pipes if self._processes else ()):
+            if kill:
+                process.kill()
+            else:
+                pipe.send(None)
+        for process in self._processes:
+            process.join(TIMEOUT)
+        statuses = [process.exitcode for process in self._processes]
+        if self._processes:
+            shutil.rmtree(self._folder)
+        self._processes = []
+        return statuses
+
+
+def mapped(addresses):
+    """Those of the addresses that have memory behind them, as the system's map of this process tells it."""
+    with open("/proc/self/maps") as maps:
+        lines = [line.split() for line in maps]
+    spans = [tuple(int(part, 16) for part in line[0].split("-")) for line in lines if line[1].startswith("r")]
+    return [address for address in addresses if any(start <= address < end for start, end in spans)]
