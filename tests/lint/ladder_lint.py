@@ -24,7 +24,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTIL
 ONLY_IN = (
     (re.compile(r"^cuda[\w]*\.h$"), ("allocator/driver/", "tests/driver/")),
     (re.compile(r"^nccl\.h$"), ("shard/group.",)),
-    (re.compile(r"^(torch|ATen|c10|pybind11)/"), ("torch_plugin/", "tests/torch_plugin/")),
+    (re.compile(r"^(torch|ATen|c10|pybind11)/"), ("torch_plugin/", "tests/torch_plugin/", "examples/libtorch_train/")),
 )
 
 
