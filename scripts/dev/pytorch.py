@@ -42,7 +42,7 @@ def _reason_against():
 def ensure():
     """Makes sure of torch and pytest where that can be. Answers whether something was installed."""
     installed = machine.ensure((), (HEADERS,))
-    if usable() and _has(_python(), "pytest", "numpy"):
+    if usable() and _has(_python(), "pytest", "numpy", "safetensors", "tokenizers"):
         return installed
     against = _reason_against()
     if against:
@@ -53,7 +53,7 @@ def ensure():
     if usable():  # the machine's own: keep it
         names = [line for line in names if line.split("==")[0] in ("pytest", "iniconfig", "packaging", "pluggy",
                                                                   "Pygments", "numpy", "meson-python",
-                                                                  "pyproject-metadata")]
+                                                                  "pyproject-metadata", "safetensors", "tokenizers")]
         say("installing pytest beside the machine's own torch")
     else:
         say("installing torch from PyPI into .venv (4.7 GiB, a few minutes): the PyTorch side of Stillwake")
