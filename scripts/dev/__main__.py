@@ -30,10 +30,12 @@ def command_build(options):
 
 
 def command_demo(options):
-    again = prepare(machine.TOOLS)
+    again = prepare(machine.TOOLS, with_torch=True)
     builds.configure(builds.PLAIN, again)
-    builds.compile_targets(builds.PLAIN, ["examples/zero_pointer_wake"])
-    return demo.run(builds.PLAIN, options.arguments)
+    in_pytorch = pytorch.usable() and not options.arguments
+    builds.compile_targets(builds.PLAIN, ["examples/zero_pointer_wake", *(["python-package"] if in_pytorch else [])])
+    ended = demo.run(builds.PLAIN, options.arguments)
+    return demo.run_in_pytorch(builds.PLAIN) if ended == 0 and in_pytorch else ended
 
 
 def command_test(options):

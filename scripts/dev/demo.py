@@ -8,6 +8,7 @@ import sys
 import zipfile
 
 import machine
+import pytorch
 import tools
 from machine import CACHE, ROOT, die, say
 
@@ -93,3 +94,14 @@ def run(build, arguments):
     program = ROOT / build.folder / "examples" / "zero_pointer_wake"
     env = ask_for_a_driver(tools.environment())
     return subprocess.run([str(program), *arguments], env=env).returncode
+
+
+def run_in_pytorch(build):
+    """The same model as tensors of PyTorch."""
+    if not all(path.exists() for path in INSIDE):
+        return 0
+    env = pytorch.package_environment(build, ask_for_a_driver(tools.environment()))
+    say("the same model in PyTorch")
+    command = [pytorch.python(), str(ROOT / "examples/pytorch_sleep.py"), "--weights", str(WEIGHTS), "--tokenizer",
+               str(TOKENIZER)]
+    return subprocess.run(command, env=env).returncode

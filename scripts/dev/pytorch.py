@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch for the Python side: the machine's own where it has one, else pinned packages from PyPI in .venv."""
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,8 @@ HEADERS = Need("python3-dev", "the headers of Python, for the extension module",
 ROOM_GIB = 12  # the packages take 4.7 GiB, their archives half of that again while they are unpacked
 
 
-def _python():
+def python():
+    """The interpreter that the package is built for and run by."""
     return str(VENV_PYTHON) if VENV_PYTHON.exists() else sys.executable
 
 
@@ -24,7 +26,7 @@ def _has(python, *modules):
 
 
 def usable():
-    probe = subprocess.run([_python(), "-B", str(ROOT / "scripts/find_torch.py")], capture_output=True)
+    probe = subprocess.run([python(), "-B", str(ROOT / "scripts/find_torch.py")], capture_output=True)
     return probe.returncode == 0
 
 
@@ -39,10 +41,16 @@ def _reason_against():
     return None
 
 
+def package_environment(build, env):
+    """The environment in which the package of a build folder can be imported."""
+    own = str(ROOT / build.folder / "torch_plugin/python")
+    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, [own, env.get("PYTHONPATH", "")]))}
+
+
 def ensure():
     """Makes sure of torch and pytest where that can be. Answers whether something was installed."""
     installed = machine.ensure((), (HEADERS,))
-    if usable() and _has(_python(), "pytest", "numpy", "safetensors", "tokenizers"):
+    if usable() and _has(python(), "pytest", "numpy", "safetensors", "tokenizers"):
         return installed
     against = _reason_against()
     if against:
@@ -58,7 +66,7 @@ def ensure():
     else:
         say("installing torch from PyPI into .venv (4.7 GiB, a few minutes): the PyTorch side of Stillwake")
     packages = [line for line in names if "==" in line]
-    command = [_python(), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
+    command = [python(), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run([*command, *packages], stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         say("going on without PyTorch and its side of Stillwake: it could not be installed from PyPI")
