@@ -63,9 +63,9 @@ def main():
     columns.append(("awake again", facts(model, shard, inputs)))
     print(slept, woken, sep="\n")
 
-    print(f"\n{'':26}" + "".join(f"{title:>32}" for title, _ in columns))
+    print(f"\n{'':26}" + "".join(f"{title:>34}" for title, _ in columns))
     for row in columns[1][1]:
-        print(f"{row:26}" + "".join(f"{told.get(row, ""):>32}" for _, told in columns))
+        print(f"{row:26}" + "".join(f"{told.get(row, ''):>34}" for _, told in columns))
     after = [tensor.data_ptr() for tensor in model.state_dict().values()]
     changed = sum(before != now for before, now in zip(addresses, after))
     print(f"\npointers changed: {changed} of {len(after)}")
