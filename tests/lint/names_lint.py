@@ -11,7 +11,9 @@ SUFFIXES = r"(?:h|hpp|c|cpp|cu|ptx|py|md|txt|in|build|safetensors)"
 # Names of others that our documents speak of.
 FOREIGN_FILES = {"cuda.h", "cudaTypedefs.h", "nccl.h", "numa.h", "nvToolsExt.h", "CLI.hpp", "expected.hpp"}
 FOREIGN_NAMESPACES = {"std", "tl", "fmt", "torch", "c10", "at", "testing", "nlohmann", "CLI", "benchmark"}
-FOREIGN_NAMES = {"PyTorch", "StorageImpl", "MemPool", "MemTotal", "MemAvailable", "GoogleTest", "NumPy"}
+FOREIGN_NAMES = {"CPUOffloadPolicy", "PyTorch", "StorageImpl", "MemPool", "MemTotal", "MemAvailable", "GoogleTest", "NumPy"}
+# The names of Python's that documents may use are those of the package.
+PACKAGE = "torch_plugin/python/"
 # Folders that a build or an installation makes.
 MADE = re.compile(r"^(build[\w-]*|include|lib|\.venv|\.cache)(/|$)")
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -41,7 +43,10 @@ class Known:
                 self.words.update(re.findall(r"\w+", text))
                 self.code_words.update(re.findall(r"\w+", tree.without_comments(text)))
             elif path.suffix in tree.SCRIPTS or path.name in tree.NAMED:
-                self.words.update(re.findall(r"\w+", tree.read(path)))
+                words = re.findall(r"\w+", tree.read(path))
+                self.words.update(words)
+                if tree.relative(root, path).startswith(PACKAGE):
+                    self.code_words.update(words)
         options = root / "meson_options.txt"
         self.options = set(re.findall(r"option\('(\w+)'", tree.read(options))) if options.exists() else set()
         self.options |= BUILT_IN_OPTIONS
