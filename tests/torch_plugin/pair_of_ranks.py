@@ -19,8 +19,8 @@ def _serve(rank, folder, pipe):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2,
                             timeout=datetime.timedelta(seconds=TIMEOUT))
     while (asked := pipe.recv()) is not None:
-        function, arguments = asked
-        faulthandler.dump_traceback_later(2 * TIMEOUT)
+        function, arguments, timeout = asked
+        faulthandler.dump_traceback_later(timeout - 5)
         try:
             pipe.send((True, function(*arguments)))
         except BaseException:  # every way out of the function is for the test to see
@@ -52,7 +52,7 @@ class TwoRanks:
             self._start()
         answers = []
         for pipe in self._pipes:
-            pipe.send((function, arguments))
+            pipe.send((function, arguments, timeout))
         for rank, pipe in enumerate(self._pipes):
             if not pipe.poll(timeout):
                 answers.append((False, f"rank {rank} did not end within {timeout} s"))
@@ -60,11 +60,14 @@ class TwoRanks:
                 try:
                     answers.append(pipe.recv())
                 except EOFError:
+                    self._processes[rank].join(TIMEOUT)
                     answers.append((False, f"rank {rank} ended with status {self._processes[rank].exitcode}"))
         failed = [f"rank {rank}: {text}" for rank, (well, text) in enumerate(answers) if not well]
         if failed:
             self.close(kill=True)
-            raise AssertionError("\n".join(failed))
+            error = AssertionError("\n".join(failed))
+            error.answers = answers
+            raise error
         return [answer for _, answer in answers]
 
     def close(self, kill=False):

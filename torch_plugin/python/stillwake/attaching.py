@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 
 import torch
 
-from . import _cpu, adopting, fsdp, ranks, transitions
+from . import _cpu, adopting, fsdp, ranks, transitions, walk
 from .errors import InvalidArgument
 from .shards import Shard, shard
 
@@ -29,7 +29,7 @@ def _listed(given: Any, kind: type, what: str) -> list[Any]:
     found = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
     for each in found:
         if not isinstance(each, kind):
-            raise InvalidArgument(f"attach: {what} is a {kind.__name__} or a list of them, not {type(each).__name__}")
+            raise InvalidArgument(f"attach: {what} takes one {kind.__name__} or a list of them, not {type(each).__name__}")
     return found
 
 
@@ -41,12 +41,13 @@ class Job:
     """A training job whose parameters, buffers, optimizer state and EMA sleep and wake as one. Made by `attach`."""
 
     def __init__(self, models: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer], shards: list[Shard],
-                 group: Any, strays: str):
+                 group: Any, strays: str, ema: Optional[tuple[Any, Shard]]):
         self._models = models
         self._optimizers = optimizers
         self.shards: tuple[Shard, ...] = tuple(dict.fromkeys(shards))
         self._group = group
         self._strays = strays
+        self._ema = [] if ema is None else [ema]
 
     @property
     def is_awake(self) -> bool:
@@ -70,13 +71,13 @@ class Job:
         cache, and waits until every rank did. Asleep already: a no-op.
 
         timeout: seconds to wait for work in flight. Returns this rank's report.
-        Raises what `stillwake.sleep` raises when this rank fails: it is awake and unharmed. Raises `RankFailed`, naming
-        the others, when only they do. Either way the same call again does what is missing.
+        Raises what `stillwake.sleep` raises when this rank fails: it is awake and unharmed, but for gradients. Raises
+        `RankFailed`, naming the others, when only they do. Either way the same call again does what is missing.
         """
         with ranks.together(self._group, "sleep"):
             resharded = sum(fsdp.reshard(model) for model in self._models)
             dropped = self._drop_gradients()
-            report = transitions.sleep(*self.shards, timeout=timeout, checked=checked, strays=self._strays)
+            report = transitions.sleep_with(self.shards, self._ema, timeout, checked, self._strays)
             _empty_cache()
         return JobReport(report, dropped, resharded)
 
@@ -84,8 +85,8 @@ class Job:
         """Wakes the shards and waits until every rank did. Awake already: a no-op.
 
         timeout: seconds to wait for device memory. first: tensors that are wanted early.
-        Raises what `stillwake.wake` raises when this rank fails: it still sleeps and nothing is lost; `RankFailed` when
-        only others do. The same call again does what is missing.
+        Raises what `stillwake.wake` raises when this rank fails, with what that says of its state; `RankFailed` when only
+        others do. The same call again does what is missing.
         """
         with ranks.together(self._group, "wake"):
             _empty_cache()
@@ -120,16 +121,20 @@ def attach(model: Union[torch.nn.Module, list[torch.nn.Module]],
     optimizers = _listed(optimizer, torch.optim.Optimizer, "optimizer")
     if not models:
         raise InvalidArgument("attach: there is no model to attach")
+    transitions.check_strays(strays)
     chosen = ranks.cpu_group(group)
     homes = [(_as_shard(params), models)]
     if optimizers:
         homes.append((_as_shard(optim), optimizers))
     if ema is not None:
         homes.append((_as_shard(ema_shard), [ema]))
+    for _, trees in homes:
+        for tree in trees:
+            list(walk.named_storages(tree))  # what cannot be walked is refused before anything moves
     shards: list[Shard] = []
     with ranks.together(chosen, "attach"):
         for into, trees in homes:
             shards.append(into)
             for tree in trees:
                 shards += adopting.adopt_the_rest(tree, into)[1]
-    return Job(models, optimizers, shards, chosen, strays)
+    return Job(models, optimizers, shards, chosen, strays, None if ema is None else (ema, homes[-1][0]))

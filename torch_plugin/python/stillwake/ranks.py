@@ -43,6 +43,14 @@ def cpu_group(group: Any) -> Any:
     return chosen
 
 
+def _is_alive(distributed: Any, group: Any) -> bool:
+    """Collectives on a group that is gone return at once, as if everybody had answered."""
+    try:
+        return distributed.get_rank(group) >= 0
+    except ValueError:
+        return False
+
+
 @contextmanager
 def together(group: Any, what: str) -> Iterator[None]:
     """Runs the body, then waits until every rank has; a rank's own error leaves it, else `RankFailed` for others'."""
@@ -50,7 +58,7 @@ def together(group: Any, what: str) -> Iterator[None]:
         yield
         return
     distributed = _distributed()
-    if distributed is None:
+    if distributed is None or not _is_alive(distributed, group):
         raise InvalidArgument(f"{what}: the process group that the job was attached with is destroyed; attach again")
     failure = None
     try:

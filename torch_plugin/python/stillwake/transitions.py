@@ -27,11 +27,15 @@ def _raw(shards: Iterable[Shard]) -> list:
     return [each._raw for each in shards]
 
 
-def _look_for_strays(shards: list[Shard], strays: str) -> None:
+def check_strays(strays: str) -> None:
     if strays not in ("error", "adopt", "report"):
         raise InvalidArgument(f"strays={strays!r}: there are 'error', 'adopt' and 'report'")
+
+
+def _look_for_strays(shards: list[Shard], strays: str, also: Iterable[tuple[Any, Shard]]) -> None:
+    check_strays(strays)
     awake = {each for each in shards if each.is_awake}
-    trees = adopting.followed.of(awake)
+    trees = adopting.followed.of(awake) + [(tree, into) for tree, into in also if into in awake]
     for tree, _ in trees:
         if isinstance(tree, torch.nn.Module):
             fsdp.reshard(tree)  # what it gathered is no stray: it comes and goes with every step
@@ -65,8 +69,14 @@ def sleep(*shards: Shard, timeout: Optional[float] = None, checked: bool = False
     adopted raise on access until the wake. Shards that sleep already are left alone. Raises `Busy`, `TimedOut`,
     `OverBudget`, `OutOfHostMemory`, `Corrupted`, `Lost`, `DriverCallFailed`: then everything is awake and unharmed.
     """
+    return sleep_with(shards, (), timeout, checked, strays)
+
+
+def sleep_with(shards: tuple[Shard, ...], also: Iterable[tuple[Any, Shard]], timeout: Optional[float], checked: bool,
+               strays: str) -> "_cpu.Report":
+    """As `sleep`; strays are looked for in these trees (mappings and lists cannot be followed weakly), too."""
     chosen = _set(shards)
-    _look_for_strays(chosen, strays)
+    _look_for_strays(chosen, strays, also)
     return _cpu.sleep(_raw(chosen), timeout, checked)
 
 
@@ -90,7 +100,8 @@ def wake(*shards: Shard, timeout: Optional[float] = None, streams: Optional[Sequ
 
     Host views raise from the call on. Shards that are awake are left alone. Raises `OutOfMemory` (needed, free and
     largest possible bytes), `TimedOut`, `Busy`, `Lost`, `DriverCallFailed`: then everything still sleeps and nothing is
-    lost. `Corrupted`: what was restored is not what was saved; the shard keeps its backing and refuses to sleep.
+    lost; where the call that failed only asked how the copies went, the shards are on their way or awake (`is_awake`), and
+    the same call again tells the verdict. `Corrupted`: what was restored is not what was saved; the shard keeps its backing and refuses to sleep.
     """
     chosen = _set(shards)
     if streams is None:
@@ -100,14 +111,16 @@ def wake(*shards: Shard, timeout: Optional[float] = None, streams: Optional[Sequ
 
 
 def swap(outgoing: Union[Shard, Sequence[Shard]], incoming: Union[Shard, Sequence[Shard]], *,
-         timeout: Optional[float] = None, checked: bool = False, wake_timeout: Optional[float] = None) -> "_cpu.Report":
+         timeout: Optional[float] = None, checked: bool = False, wake_timeout: Optional[float] = None,
+         strays: str = "error") -> "_cpu.Report":
     """Puts `outgoing` to sleep while waking `incoming`, both directions of the bus at once, within the memory of the
-    larger plus 512 MiB. Returns when all is verified.
+    larger plus 512 MiB. Returns when all is verified. timeout, checked, strays: of the sleep; wake_timeout: of the wake.
 
     On an error `outgoing` is awake with its content and `incoming` asleep with its host copy.
     """
     leaving = _set((outgoing,) if isinstance(outgoing, Shard) else tuple(outgoing))
     coming = _set((incoming,) if isinstance(incoming, Shard) else tuple(incoming))
+    _look_for_strays(leaving, strays, ())
     return _cpu.swap(_raw(leaving), _raw(coming), timeout, checked, wake_timeout)
 
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FR-B4, FR-I1: every driver call that a sleep and a wake of a two-rank FSDP2 job make fails once, on one rank and then on
+the other. The rank that failed says so by its own error, the other by naming it; a retry does what is missing; and the
+training that went through all of it equals a control run bit for bit."""
+import stillwake as sw
+import torch.distributed as dist
+from test_fsdp2 import adamw, addresses, attached, sharded
+from training import Training, Words, same_bytes
+
+
+def small():
+    return sharded(Words(depth=1))
+
+
+def outcome_of(transition):
+    try:
+        transition()
+    except sw.Error as error:
+        return error
+    return None
+
+
+def told_to_all(mine):
+    told = [None, None]
+    dist.all_gather_object(told, mine)
+    return told
+
+
+def in_every_place(victim, ready, transition, unharmed, check):
+    """Fails the nth call of the victim's transition for every n that there is; answers how many, and how many of them made
+    it fail. `unharmed` looks at the rank that failed, `check` at both after the retry."""
+    places, raised = 0, 0
+    while True:
+        ready()
+        if dist.get_rank() == victim:
+            error = "CUDA_ERROR_OUT_OF_MEMORY" if places % 2 else "CUDA_ERROR_UNKNOWN"
+            sw._cpu.inject_faults(f"*:{places + 1}={error}")
+        failure = outcome_of(transition)
+        injected = sw._cpu.injected_faults()
+        sw._cpu.inject_faults("")
+        if told_to_all(injected) == [0, 0]:
+            assert failure is None, failure
+            check()
+            return places, raised
+        places += 1
+        failures = told_to_all(type(failure).__name__)
+        if failure is not None:
+            raised += 1
+            if dist.get_rank() == victim:
+                assert not isinstance(failure, sw.RankFailed), f"place {places}: {failure}"
+                unharmed(failure)
+            else:
+                assert isinstance(failure, sw.RankFailed) and failure.ranks == (victim,), f"place {places}: {failure}"
+                assert f"rank {victim}: {failures[victim]}" in str(failure)
+            transition()
+        else:
+            assert failures == ["NoneType", "NoneType"], f"place {places}: both know or neither"
+        check()
+
+
+def sweep():
+    sw._cpu.set_pinning_threads(1)  # one thread: the nth call is the same call each time
+    training = Training(small, adamw)
+    job = attached(training)
+    training.step()
+    pointers = addresses(training)
+    kept = {}
+
+    def ready_to_sleep():
+        if not job.is_awake:
+            job.wake()
+        sw.trim(*job.shards)  # it has to pin, too
+        training.step()
+        training.ema["gain"] = training.ema["gain"].clone()  # and a stray to take in
+        kept.update(training.content())
+
+    def slept(failure=None):
+        assert [shard.state for shard in job.shards] == ["asleep"] * 3, failure
+        assert sum(shard.stats().mapped for shard in job.shards) == 0
+        view = sw.host_view(training.ema)
+        for name, tensor in view.items():
+            assert same_bytes(tensor.to_local(), kept[f"ema.{name}"])
+
+    def awake_as_before(failure=None):
+        assert [shard.state for shard in job.shards] == ["awake"] * 3, failure
+        for name, tensor in training.content().items():
+            assert same_bytes(tensor, kept[name]), name
+
+    def ready_to_wake():
+        if job.is_awake:
+            training.step()
+            kept.update(training.content())
+            job.sleep()
+
+    def asleep_or_awake(failure):
+        """Awake where the call that failed was one that only asked how the copies went."""
+        (awake_as_before if job.is_awake else slept)(failure)
+
+    def woken():
+        assert job.is_awake
+        awake_as_before()
+        assert {name: address for name, address in addresses(training).items() if name != "ema.gain"} == {
+            name: address for name, address in pointers.items() if name != "ema.gain"}
+
+    done = {}
+    for victim in range(2):
+        done["sleep", victim] = in_every_place(victim, ready_to_sleep, job.sleep, awake_as_before, slept)
+        done["wake", victim] = in_every_place(victim, ready_to_wake, job.wake, asleep_or_awake, woken)
+    training.step()
+    control = Training(small, adamw).step(training.steps)
+    training.expect_same_as(control)
+    assert sw.audit(training.model, training.optimizer, training.ema) == []
+    return done, training.steps
+
+
+def test_every_driver_call_of_a_jobs_sleep_and_wake_fails_once_on_each_rank(two_ranks):
+    (done, steps), (others, _) = two_ranks.run(sweep, timeout=240)
+    assert done == others
+    for (what, victim), (places, raised) in done.items():
+        print(f"{what}: failed at {places} places on rank {victim}, {raised} of them were told")
+    assert all(places >= 20 and raised >= places // 2 for places, raised in done.values()), done
+    assert steps > 40
