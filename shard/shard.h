@@ -52,7 +52,8 @@ public:
   Shard(Shard&&) noexcept;
   Shard& operator=(Shard&&) noexcept;
   /// Waits for a transition and for the device, then gives everything back. Live blocks (logged with their count and
-  /// bytes) and a sleeping shard are no error: their addresses simply end.
+  /// bytes) and a sleeping shard are no error: their addresses simply end. Once the process is exiting it does and
+  /// waits for nothing, whatever another thread is doing: so ends a static shard that was in use.
   ~Shard();
 
   /// A block of at least `size` bytes (1 or more), aligned to 512, for use on `stream` at once and on others after the

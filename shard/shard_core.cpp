@@ -261,6 +261,7 @@ void ShardCore::forget_unsaved() {
 Result<void> ShardCore::free(void* pointer, std::optional<Stream> stream) { return heap_->free(pointer, stream); }
 
 Result<PageRange> ShardCore::back(PageRange hole, Pages at_least, BlockKind kind) {
+  note_use();
   return extents_.grow(hole, at_least, kind);
 }
 

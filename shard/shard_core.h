@@ -100,6 +100,13 @@ private:
   ShardCore(Registry& registry, ShardOptions options, std::vector<Device*> devices, TransferEngine& engine,
             Reservation reservation, std::unique_ptr<Mirror> mirror);
 
+  /// At the first use, when the object that owns the shard is complete. If that object is static, the process is known
+  /// to be exiting before it is destroyed: no transition of another thread is waited for then, and nothing is called.
+  void note_use() {
+    if (!in_use_.exchange(true)) {
+      watch_for_exit();
+    }
+  }
   Result<PageRange> back(PageRange hole, Pages at_least, BlockKind kind) override;
   bool is_known(Stream stream) const;
   Result<void> get_to_know(Stream stream);
@@ -127,6 +134,7 @@ private:
   std::array<std::atomic<Stream>, 8> known_streams_{};
   std::atomic<unsigned> next_known_{0};
   std::atomic<bool> in_transition_{false};
+  std::atomic<bool> in_use_{false};  ///< it had memory or a transition
   std::atomic<bool> looking_{false}; ///< a prepare has sealed the heap for a moment
   mutable RankedMutex mutex_{LockRank::kShard};
   std::vector<PageRange> unsaved_;     // guarded by mutex_; of a trusted shard only

@@ -9,6 +9,7 @@
 namespace stillwake {
 
 Result<void> ShardCore::begin_transition() {
+  note_use();
   std::thread preparing;
   {
     RankedLock lock(mutex_);

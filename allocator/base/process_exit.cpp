@@ -16,9 +16,13 @@ std::once_flag registered;
 
 } // namespace
 
+void watch_for_exit() {
+  std::atexit([] { exiting = true; });
+}
+
 void note_process_start() {
   std::call_once(registered, [] {
-    std::atexit([] { exiting = true; });
+    watch_for_exit();
     pthread_atfork(nullptr, nullptr, [] { forked = true; });
   });
 }

@@ -6,6 +6,9 @@ namespace stillwake {
 
 /// Notes the process that opens a driver; called once by every Driver::open.
 void note_process_start();
+/// Registers an exit handler now: what the program does at its exit for objects that were complete before (destroying
+/// them, above all) comes after the driver was put out of reach. Any thread; a few bytes each time, for ever.
+void watch_for_exit();
 /// True while exit handlers run, and in a forked child of the process that opened a driver.
 bool driver_is_out_of_reach();
 

@@ -40,5 +40,24 @@ TEST(ProcessExitDeathTest, TheDriverIsOutOfReachInExitHandlers) {
       testing::ExitedWithCode(21), "");
 }
 
+TEST(ProcessExitDeathTest, WhatWasCompleteBeforeTheWatchIsDestroyedOutOfReach) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        note_process_start();
+        static AsksWhenDestroyed made_after_the_start;
+        std::exit(0);
+      },
+      testing::ExitedWithCode(22), ""); // too early to be known
+  EXPECT_EXIT(
+      {
+        note_process_start();
+        static AsksWhenDestroyed in_use;
+        watch_for_exit();
+        std::exit(0);
+      },
+      testing::ExitedWithCode(21), "");
+}
+
 } // namespace
 } // namespace stillwake

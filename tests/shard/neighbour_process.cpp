@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <optional>
+#include <thread>
 #include <vector>
 
 namespace stillwake {
@@ -118,6 +119,39 @@ int leave(const std::string& how) {
   std::exit(0);
 }
 
+// Exits while another thread is in a transition, for ever: it holds a staged half, or begins one after the other.
+int exit_in_transition(const std::string& how) {
+  ::alarm(30); // instead of hanging
+  static std::optional<Driver> driver = [] {
+    auto opened = Driver::open();
+    return opened ? std::optional<Driver>(std::move(*opened)) : std::nullopt;
+  }();
+  static std::optional<Shard> shard = [] {
+    ShardOptions options;
+    options.name = "static";
+    auto made = Shard::create(*driver, options);
+    return made ? std::optional<Shard>(std::move(*made)) : std::nullopt;
+  }();
+  Shard* const used = &*shard;
+  std::thread([used, how] {
+    bool is_well = used->allocate(kMiB * 8).has_value();
+    if (how == "exit-staged") {
+      auto staged = stage_sleep({used});
+      say(is_well && staged ? "in transition" : "failed");
+      ::pause();
+    }
+    for (int turn = 0; is_well || turn == 0; ++turn) {
+      is_well = is_well && sleep({used}) && wake({used});
+      if (turn == 1) {
+        say(is_well ? "in transition" : "failed");
+      }
+    }
+    ::pause(); // the driver is out of reach
+  }).detach();
+  wait_to_be_let_go();
+  std::exit(0);
+}
+
 // A /dev/shm of 16 MiB, seen by this process alone.
 int fill_shared_memory() {
   if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -159,6 +193,9 @@ int play_neighbour() {
   const std::string role = variable("STILLWAKE_TEST_ROLE");
   if (role.empty()) {
     return -1;
+  }
+  if (role.rfind("exit-", 0) == 0) {
+    return exit_in_transition(role);
   }
   return role == "take" ? take() : role == "full" ? fill_shared_memory() : leave(role);
 }

@@ -98,6 +98,16 @@ TEST_F(Neighbours, AProcessMayEndInTheMiddleOfAWake) {
   EXPECT_FALSE(std::filesystem::exists("/dev/shm/stillwake-" + share_ + "-leaver-0"));
 }
 
+TEST_F(Neighbours, AProcessMayExitWhileAnotherThreadIsInATransitionOfAStaticShard) {
+  Environment environment = same_device();
+  environment["STILLWAKE_EMULATED_SHARE"] = "";
+  for (const char* how : {"exit-staged", "exit-turning"}) {
+    NeighbourProcess leaver(how, environment);
+    EXPECT_EQ(leaver.line(), "in transition") << how;
+    EXPECT_EQ(leaver.wait(), 0) << how << ": -1 is a process that would have waited for ever, or was killed";
+  }
+}
+
 TEST_F(Neighbours, AFullSharedMemoryFileSystemIsAnErrorAndTheShardGoesOn) {
   if (!emulated()) {
     GTEST_SKIP() << "only the emulation keeps device memory in /dev/shm";
