@@ -130,7 +130,7 @@ struct stillwake_staged_wake : StagedHandle<StagedWake> {
 
 namespace {
 
-/// What sleep and wake have in common: a call that answers a report.
+/// What sleep, wake and swap have in common: a call that answers a report.
 template <class Options, class Transition>
 Result<void> run(Transition&& transition, const Options* given, stillwake_report** report) {
   const auto options = read_options(given);
@@ -142,42 +142,84 @@ Result<void> run(Transition&& transition, const Options* given, stillwake_report
   return {};
 }
 
+/// The same for a transition of one set.
+template <class Options, class Transition>
+stillwake_status run_on_set(stillwake_shard* const* shards, std::size_t count, const Options* given,
+                            stillwake_report** report, Transition transition) {
+  return guarded([&]() -> Result<void> {
+    const auto read_in = read_set(shards, count, "shards");
+    STILLWAKE_TRY(read_in);
+    return run([&](const auto& asked) { return transition(read_in->set, asked); }, given, report);
+  });
+}
+
+/// And of every shard of a driver.
+template <class Options, class Transition>
+stillwake_status run_on_all(stillwake_driver* driver, const Options* given, stillwake_report** report,
+                            Transition transition) {
+  return guarded([&]() -> Result<void> {
+    STILLWAKE_TRY(check_given(driver, "driver"));
+    return run([&](const auto& asked) { return transition(*driver->driver, asked); }, given, report);
+  });
+}
+
+template <class Staged, class Options, class Stage>
+stillwake_status stage_set(stillwake_shard* const* shards, std::size_t count, const Options* given, Staged** staged,
+                           Stage stage) {
+  return guarded([&]() -> Result<void> {
+    STILLWAKE_TRY(check_given(staged, "staged"));
+    auto read_in = read_set(shards, count, "shards");
+    STILLWAKE_TRY(read_in);
+    const auto asked = read_options(given);
+    STILLWAKE_TRY(asked);
+    auto half = stage(read_in->set, *asked);
+    STILLWAKE_TRY(half);
+    *staged = std::make_unique<Staged>(*std::move(read_in), *std::move(half)).release();
+    return {};
+  });
+}
+
+template <class Staged> stillwake_status abandon_half(Staged* staged) {
+  return guarded([&]() -> Result<void> {
+    STILLWAKE_TRY(check_given(staged, "staged"));
+    STILLWAKE_TRY(staged->check_unspent());
+    staged->spend([](auto& half) { half.abandon(); });
+    return {};
+  });
+}
+
+template <class Staged> stillwake_status release_half(Staged* staged) {
+  return guarded([&]() -> Result<void> {
+    STILLWAKE_TRY(check_given(staged, "staged"));
+    delete staged;
+    return {};
+  });
+}
+
 } // namespace
 
 extern "C" {
 
 stillwake_status stillwake_sleep(stillwake_shard* const* shards, size_t count, const stillwake_sleep_options* options,
                                  stillwake_report** report) {
-  return guarded([&]() -> Result<void> {
-    const auto read_in = read_set(shards, count, "shards");
-    STILLWAKE_TRY(read_in);
-    return run([&](const SleepOptions& asked) { return sleep(read_in->set, asked); }, options, report);
-  });
+  return run_on_set(shards, count, options, report,
+                    [](const ShardSet& set, const SleepOptions& asked) { return sleep(set, asked); });
 }
 
 stillwake_status stillwake_sleep_all(stillwake_driver* driver, const stillwake_sleep_options* options,
                                      stillwake_report** report) {
-  return guarded([&]() -> Result<void> {
-    STILLWAKE_TRY(check_given(driver, "driver"));
-    return run([&](const SleepOptions& asked) { return sleep(*driver->driver, asked); }, options, report);
-  });
+  return run_on_all(driver, options, report, [](Driver& all, const SleepOptions& asked) { return sleep(all, asked); });
 }
 
 stillwake_status stillwake_wake(stillwake_shard* const* shards, size_t count, const stillwake_wake_options* options,
                                 stillwake_report** report) {
-  return guarded([&]() -> Result<void> {
-    const auto read_in = read_set(shards, count, "shards");
-    STILLWAKE_TRY(read_in);
-    return run([&](const WakeOptions& asked) { return wake(read_in->set, asked); }, options, report);
-  });
+  return run_on_set(shards, count, options, report,
+                    [](const ShardSet& set, const WakeOptions& asked) { return wake(set, asked); });
 }
 
 stillwake_status stillwake_wake_all(stillwake_driver* driver, const stillwake_wake_options* options,
                                     stillwake_report** report) {
-  return guarded([&]() -> Result<void> {
-    STILLWAKE_TRY(check_given(driver, "driver"));
-    return run([&](const WakeOptions& asked) { return wake(*driver->driver, asked); }, options, report);
-  });
+  return run_on_all(driver, options, report, [](Driver& all, const WakeOptions& asked) { return wake(all, asked); });
 }
 
 stillwake_status stillwake_swap(stillwake_shard* const* outgoing, size_t outgoing_count,
@@ -217,17 +259,7 @@ stillwake_status stillwake_wake_on_streams(stillwake_shard* const* shards, size_
 
 stillwake_status stillwake_stage_sleep(stillwake_shard* const* shards, size_t count,
                                        const stillwake_sleep_options* options, stillwake_staged_sleep** staged) {
-  return guarded([&]() -> Result<void> {
-    STILLWAKE_TRY(check_given(staged, "staged"));
-    auto read_in = read_set(shards, count, "shards");
-    STILLWAKE_TRY(read_in);
-    const auto asked = read_options(options);
-    STILLWAKE_TRY(asked);
-    auto half = stage_sleep(read_in->set, *asked);
-    STILLWAKE_TRY(half);
-    *staged = std::make_unique<stillwake_staged_sleep>(*std::move(read_in), *std::move(half)).release();
-    return {};
-  });
+  return stage_set(shards, count, options, staged, stage_sleep);
 }
 
 stillwake_status stillwake_staged_sleep_commit(stillwake_staged_sleep* staged, stillwake_report** report) {
@@ -243,36 +275,13 @@ stillwake_status stillwake_staged_sleep_commit(stillwake_staged_sleep* staged, s
   });
 }
 
-stillwake_status stillwake_staged_sleep_abandon(stillwake_staged_sleep* staged) {
-  return guarded([&]() -> Result<void> {
-    STILLWAKE_TRY(check_given(staged, "staged"));
-    STILLWAKE_TRY(staged->check_unspent());
-    staged->spend([](StagedSleep& half) { half.abandon(); });
-    return {};
-  });
-}
+stillwake_status stillwake_staged_sleep_abandon(stillwake_staged_sleep* staged) { return abandon_half(staged); }
 
-stillwake_status stillwake_staged_sleep_release(stillwake_staged_sleep* staged) {
-  return guarded([&]() -> Result<void> {
-    STILLWAKE_TRY(check_given(staged, "staged"));
-    delete staged;
-    return {};
-  });
-}
+stillwake_status stillwake_staged_sleep_release(stillwake_staged_sleep* staged) { return release_half(staged); }
 
 stillwake_status stillwake_stage_wake(stillwake_shard* const* shards, size_t count,
                                       const stillwake_wake_options* options, stillwake_staged_wake** staged) {
-  return guarded([&]() -> Result<void> {
-    STILLWAKE_TRY(check_given(staged, "staged"));
-    auto read_in = read_set(shards, count, "shards");
-    STILLWAKE_TRY(read_in);
-    const auto asked = read_options(options);
-    STILLWAKE_TRY(asked);
-    auto half = stage_wake(read_in->set, *asked);
-    STILLWAKE_TRY(half);
-    *staged = std::make_unique<stillwake_staged_wake>(*std::move(read_in), *std::move(half)).release();
-    return {};
-  });
+  return stage_set(shards, count, options, staged, stage_wake);
 }
 
 stillwake_status stillwake_staged_wake_commit(stillwake_staged_wake* staged, void* const* streams, size_t stream_count,
@@ -292,21 +301,8 @@ stillwake_status stillwake_staged_wake_commit(stillwake_staged_wake* staged, voi
   });
 }
 
-stillwake_status stillwake_staged_wake_abandon(stillwake_staged_wake* staged) {
-  return guarded([&]() -> Result<void> {
-    STILLWAKE_TRY(check_given(staged, "staged"));
-    STILLWAKE_TRY(staged->check_unspent());
-    staged->spend([](StagedWake& half) { half.abandon(); });
-    return {};
-  });
-}
+stillwake_status stillwake_staged_wake_abandon(stillwake_staged_wake* staged) { return abandon_half(staged); }
 
-stillwake_status stillwake_staged_wake_release(stillwake_staged_wake* staged) {
-  return guarded([&]() -> Result<void> {
-    STILLWAKE_TRY(check_given(staged, "staged"));
-    delete staged;
-    return {};
-  });
-}
+stillwake_status stillwake_staged_wake_release(stillwake_staged_wake* staged) { return release_half(staged); }
 
 } // extern "C"
