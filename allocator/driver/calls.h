@@ -50,6 +50,7 @@
   X(cuStreamGetCtx, 9020)                                                                                              \
   X(cuStreamBeginCapture, 10010)                                                                                       \
   X(cuStreamEndCapture, 10000)                                                                                         \
+  X(cuThreadExchangeStreamCaptureMode, 10010)                                                                          \
   X(cuGraphInstantiateWithFlags, 11040)                                                                                \
   X(cuGraphLaunch, 10000)                                                                                              \
   X(cuGraphDestroy, 10000)                                                                                             \

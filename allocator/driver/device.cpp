@@ -119,4 +119,23 @@ ContextScope::~ContextScope() {
   }
 }
 
+RelaxedCaptureScope::RelaxedCaptureScope(DriverTable& table)
+    : table_(table), exchanged_(table.cuThreadExchangeStreamCaptureMode(&before_) == CUDA_SUCCESS) {}
+
+RelaxedCaptureScope::~RelaxedCaptureScope() {
+  if (!exchanged_ || driver_is_out_of_reach()) {
+    return;
+  }
+  // As with the context: the caller's mode must not be lost to one failure.
+  if (CUstreamCaptureMode mode = before_; table_.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
+    return;
+  }
+  CUstreamCaptureMode mode = before_;
+  const Result<void> again =
+      STILLWAKE_CALL(table_, "restoring the thread's capture mode", cuThreadExchangeStreamCaptureMode, &mode);
+  if (!again) {
+    table_.log(LogLevel::kError, again.error().describe().c_str());
+  }
+}
+
 } // namespace stillwake

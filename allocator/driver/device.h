@@ -65,9 +65,26 @@ private:
   Result<void> entered_;
 };
 
+/// While it lives, calls of this thread spoil no capture of anybody that they have nothing to do with (asking an event,
+/// pinning): the thread's capture mode is relaxed. Calls that conflict with a capture by themselves are refused as
+/// ever. Where the mode cannot be changed the scope does nothing.
+class RelaxedCaptureScope {
+public:
+  explicit RelaxedCaptureScope(DriverTable& table);
+  ~RelaxedCaptureScope();
+  RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
+  RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
+
+private:
+  DriverTable& table_;
+  CUstreamCaptureMode before_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const bool exchanged_;
+};
+
 } // namespace stillwake
 
-/// Enters the device's context for the rest of the function, or returns the error.
+/// Enters the device's context for the rest of the function, or returns the error. Captures of others are left alone.
 #define STILLWAKE_ENTER(device)                                                                                        \
   ::stillwake::ContextScope context_scope_((device));                                                                  \
-  STILLWAKE_TRY(context_scope_.entered())
+  STILLWAKE_TRY(context_scope_.entered());                                                                             \
+  const ::stillwake::RelaxedCaptureScope relaxed_scope_((device).table())

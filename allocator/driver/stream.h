@@ -42,7 +42,7 @@ public:
   /// Makes the stream wait for the last record; the host does not wait.
   [[nodiscard]] Result<void> make_wait(Stream stream);
   [[nodiscard]] Result<void> synchronize();
-  /// Whether the work before the last record is done. Never call it while a capture is known to run.
+  /// Whether the work before the last record is done. It spoils no capture but one that the event was recorded in.
   [[nodiscard]] Result<bool> done();
 
 private:

@@ -232,6 +232,45 @@ TEST_F(Tickets, ACapturingStreamIsRefused) {
   ASSERT_OK(ticket->result());
 }
 
+TEST_F(Tickets, AStrictCaptureOfAnotherStreamSurvivesAWakeAndTheQuestionsAboutIt) {
+  Shard shard = make_shard();
+  void* block = allocate(shard, kSize);
+  fill(block, 1, kSize);
+  OwnedStream captures = make_stream();
+  OwnedStream works = make_stream();
+  ASSERT_OK(sleep({&shard}));
+  slow_bus(kMiB * 64);
+  CUgraph graph = nullptr;
+  {
+    ContextScope scope(device());
+    // Any call of any thread that might hinder such a capture spoils it.
+    ASSERT_EQ(table().cuStreamBeginCapture(captures.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  }
+  const auto ask = [&] {
+    auto ticket = wake({&shard}, std::vector<Stream>());
+    ASSERT_OK(ticket);
+    (void)ticket->is_done();
+    (void)shard.state();
+    EXPECT_OK(shard.allocate(kMiB * 4, works.get())); // waits for the wake, on its stream
+    EXPECT_OK(ticket->wait(works.get(), block, kSize));
+    ASSERT_OK(ticket->result());
+    EXPECT_EQ(shard.state(), ShardState::kAwake);
+  };
+  std::thread(ask).join();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  ContextScope scope(device());
+  EXPECT_EQ(table().cuStreamIsCapturing(captures.get(), &status), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE) << "the capture was broken";
+  EXPECT_EQ(table().cuStreamEndCapture(captures.get(), &graph), CUDA_SUCCESS);
+  if (graph != nullptr) {
+    EXPECT_EQ(table().cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  EXPECT_EQ(table().cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+  EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL) << "the caller's mode is what it was";
+  EXPECT_TRUE(holds(block, 1, kSize));
+}
+
 TEST_F(Tickets, ATicketOutlivesItsShardAndTellsTheSameAgain) {
   std::optional<Ticket> copy;
   void* address = nullptr;

@@ -81,6 +81,7 @@ void Emulation::bind(DriverTable& table) {
   STILLWAKE_BIND(cuStreamIsCapturing, stream_is_capturing);
   STILLWAKE_BIND(cuStreamGetCtx, stream_get_context);
   STILLWAKE_BIND(cuStreamBeginCapture, begin_capture);
+  STILLWAKE_BIND(cuThreadExchangeStreamCaptureMode, exchange_capture_mode);
   STILLWAKE_BIND(cuStreamEndCapture, end_capture);
   STILLWAKE_BIND(cuGraphInstantiateWithFlags, graph_instantiate);
   STILLWAKE_BIND(cuGraphLaunch, graph_launch);

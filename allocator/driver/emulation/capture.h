@@ -30,11 +30,14 @@ struct Capture {
 
   /// Whether all work of the other streams comes before where the origin stands.
   bool joined() const;
-  /// Whether an unsafe call of the calling thread must fail while this capture runs: the rule of
-  /// cuThreadExchangeStreamCaptureMode.
-  bool forbids_unsafe_calls() const {
-    return mode == CU_STREAM_CAPTURE_MODE_GLOBAL ||
-           (mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && thread == std::this_thread::get_id());
+  /// Whether an unsafe call of the calling thread, which is in `thread_mode`, must fail while this capture runs: the
+  /// rule of cuThreadExchangeStreamCaptureMode.
+  bool forbids_unsafe_calls(CUstreamCaptureMode thread_mode) const {
+    if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED || mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
+      return false;
+    }
+    return thread == std::this_thread::get_id() ||
+           (mode == CU_STREAM_CAPTURE_MODE_GLOBAL && thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
   }
 };
 using CapturePointer = std::shared_ptr<Capture>;

@@ -10,13 +10,32 @@ namespace stillwake {
 using emulation::CompletionPointer;
 using emulation::StreamPointer;
 
+namespace {
+
+// The thread's, whatever context it is in, as the driver's is.
+thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+bool is_mode(CUstreamCaptureMode mode) {
+  return mode == CU_STREAM_CAPTURE_MODE_GLOBAL || mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ||
+         mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+} // namespace
+
+CUresult Emulation::State::exchange_capture_mode(CUstreamCaptureMode* mode) {
+  if (mode == nullptr || !is_mode(*mode)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::swap(*mode, thread_mode);
+  return CUDA_SUCCESS;
+}
+
 CUresult Emulation::State::begin_capture(CUstream handle, CUstreamCaptureMode mode) {
   Context* context = nullptr;
   if (const CUresult result = enter(context); result != CUDA_SUCCESS) {
     return result;
   }
-  if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL && mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL &&
-      mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
+  if (!is_mode(mode)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const std::lock_guard lock(mutex_);
@@ -186,7 +205,7 @@ CUresult Emulation::State::refuse_implicit(const Stream& stream, bool invalidate
 CUresult Emulation::State::refuse_unsafe() {
   CUresult result = CUDA_SUCCESS;
   for (const auto& capture : captures_) {
-    if (capture->forbids_unsafe_calls()) {
+    if (capture->forbids_unsafe_calls(thread_mode)) {
       capture->invalid = true;
       result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }

@@ -129,6 +129,7 @@ public:
 
   // capture_calls.cpp
   CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode);
+  CUresult exchange_capture_mode(CUstreamCaptureMode* mode);
   CUresult end_capture(CUstream stream, CUgraph* graph);
   CUresult graph_instantiate(CUgraphExec* exec, CUgraph graph, unsigned long long flags);
   CUresult graph_launch(CUgraphExec exec, CUstream stream);

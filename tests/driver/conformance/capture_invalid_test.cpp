@@ -3,6 +3,8 @@
 #include "tests/driver/conformance/conformance.h"
 #include "tests/driver/conformance/pieces.h"
 
+#include <thread>
+
 namespace stillwake {
 namespace {
 
@@ -15,6 +17,12 @@ protected:
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     EXPECT_ANSWER(CUDA_SUCCESS, table().cuStreamIsCapturing(stream.get(), &status));
     return status;
+  }
+  /// Records the event on a stream that no capture knows, and waits for it.
+  void record_and_wait(const TestEvent& event) {
+    const TestStream other(table());
+    ASSERT_ANSWER(CUDA_SUCCESS, table().cuEventRecord(event.get(), other.get()));
+    ASSERT_ANSWER(CUDA_SUCCESS, table().cuStreamSynchronize(other.get()));
   }
   /// Ends a capture that something has spoilt: there is no graph.
   void end_spoilt(const TestStream& stream, CUresult answer = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
@@ -69,16 +77,61 @@ TEST_F(CaptureInvalid, AContextEventSpoilsTheCapture) {
 
 TEST_F(CaptureInvalid, AskingAnyEventSpoilsAGlobalCaptureOnly) {
   const TestStream stream(table());
-  const TestStream other(table());
   const TestEvent event(table());
-  ASSERT_ANSWER(CUDA_SUCCESS, table().cuEventRecord(event.get(), other.get()));
-  ASSERT_ANSWER(CUDA_SUCCESS, table().cuStreamSynchronize(other.get()));
+  record_and_wait(event);
   ASSERT_ANSWER(CUDA_SUCCESS, begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
   EXPECT_ANSWER(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, table().cuEventQuery(event.get()));
   end_spoilt(stream);
   ASSERT_ANSWER(CUDA_SUCCESS, begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   EXPECT_ANSWER(CUDA_SUCCESS, table().cuEventQuery(event.get()));
   end_whole(stream);
+}
+
+TEST_F(CaptureInvalid, AThreadInRelaxedModeMayAskAndPinDuringAGlobalCapture) {
+  const HostMemory fresh(table(), kMiB * 2, HostMemory::Pinned::kNo);
+  const TestStream stream(table());
+  const TestEvent event(table());
+  record_and_wait(event);
+  ASSERT_ANSWER(CUDA_SUCCESS, begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  const auto ask_and_pin = [&] { // of the thread that captures, and of another
+    const ContextScope scope(device());
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    EXPECT_ANSWER(CUDA_SUCCESS, table().cuThreadExchangeStreamCaptureMode(&mode));
+    EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL) << "what a thread begins with";
+    EXPECT_ANSWER(CUDA_SUCCESS, table().cuEventQuery(event.get()));
+    EXPECT_ANSWER(CUDA_SUCCESS, table().cuEventSynchronize(event.get()));
+    EXPECT_ANSWER(CUDA_SUCCESS, table().cuMemHostRegister(fresh.at(), kMiB.size() * 2, 0));
+    EXPECT_ANSWER(CUDA_SUCCESS, table().cuMemHostUnregister(fresh.at()));
+    EXPECT_ANSWER(CUDA_SUCCESS, table().cuThreadExchangeStreamCaptureMode(&mode));
+    EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+  };
+  ask_and_pin();
+  std::thread(ask_and_pin).join();
+  end_whole(stream);
+}
+
+TEST_F(CaptureInvalid, AThreadInItsOwnModeIsKeptFromItsOwnCaptureOnly) {
+  const TestStream stream(table());
+  const TestEvent event(table());
+  record_and_wait(event);
+  ASSERT_ANSWER(CUDA_SUCCESS, begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  const auto ask = [&](CUresult answer) {
+    const ContextScope scope(device());
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    EXPECT_ANSWER(CUDA_SUCCESS, table().cuThreadExchangeStreamCaptureMode(&mode));
+    EXPECT_ANSWER(answer, table().cuEventQuery(event.get()));
+    EXPECT_ANSWER(CUDA_SUCCESS, table().cuThreadExchangeStreamCaptureMode(&mode));
+  };
+  std::thread(ask, CUDA_SUCCESS).join();
+  EXPECT_EQ(status(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  ask(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  end_spoilt(stream);
+}
+
+TEST_F(CaptureInvalid, AModeThatIsNoneIsRefused) {
+  auto mode = static_cast<CUstreamCaptureMode>(7);
+  EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuThreadExchangeStreamCaptureMode(&mode));
+  EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuThreadExchangeStreamCaptureMode(nullptr));
 }
 
 TEST_F(CaptureInvalid, AnEventOfACaptureIsNoEventForTheHost) {
