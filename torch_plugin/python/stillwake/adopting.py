@@ -2,7 +2,6 @@
 """adopt: what exists already moves into a shard, once. audit: what lies outside every shard."""
 from __future__ import annotations
 
-import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
@@ -46,22 +45,19 @@ class StrayTensor:
 class _Followed:
     """Modules and optimizers that were adopted, weakly, with their shards: a sleep looks at them again."""
 
+    # Without a lock: the collector may run a finalizer in the middle of either function, which may call them again. Each
+    # change and each copy of the dictionary is one step of the interpreter.
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._entries: list[tuple[weakref.ref, Shard]] = []
+        self._entries: dict[tuple[int, int], tuple[weakref.ref, Shard]] = {}
 
     def add(self, tree: Any, shard: Shard) -> bool:
         """Whether it is new."""
-        with self._lock:
-            self._entries = [(ref, into) for ref, into in self._entries if ref() is not None]
-            is_new = not any(ref() is tree and into is shard for ref, into in self._entries)
-            if is_new:
-                self._entries.append((weakref.ref(tree), shard))
-        return is_new
+        key = id(tree), id(shard)
+        entry = weakref.ref(tree, lambda _: self._entries.pop(key, None)), shard
+        return self._entries.setdefault(key, entry) is entry
 
     def of(self, shards: set[Shard]) -> list[tuple[Any, Shard]]:
-        with self._lock:
-            return [(tree, into) for ref, into in self._entries if into in shards and (tree := ref()) is not None]
+        return [(tree, into) for ref, into in list(self._entries.values()) if into in shards and (tree := ref()) is not None]
 
 
 followed = _Followed()

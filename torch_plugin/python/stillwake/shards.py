@@ -13,7 +13,7 @@ from .driver import driver
 from .errors import Error, InvalidArgument
 
 _made: dict[tuple[str, str], "Shard"] = {}
-_making = threading.Lock()
+_making = threading.RLock()  # the collector may run a finalizer while it is held, which may ask for a shard
 
 
 class Shard:
