@@ -7,7 +7,8 @@ import itertools
 import stillwake as sw
 import torch
 from pair_of_ranks import mapped
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from training import WIDTH, Training, Words, local
 
@@ -195,6 +196,86 @@ def gradients_go():
 
 def test_gradients_are_none_while_asleep_and_after(two_ranks):
     two_ranks.run(gradients_go)
+
+
+def accumulated_gradients_go(reduce_dtype):
+    """Gradients that FSDP2 keeps for itself between backwards that do not reduce."""
+    policy = MixedPrecisionPolicy(reduce_dtype=reduce_dtype)
+
+    def held(training):
+        return sum(gradient is not None for param in fsdp_params(training.model)
+                   for gradient in (param._unsharded_param.grad, param.unsharded_accumulated_grad))
+
+    control = Training(lambda: sharded(mp_policy=policy), adamw).step(3)
+    training = Training(lambda: sharded(mp_policy=policy), adamw).step()
+    job = attached(training)
+    training.optimizer.zero_grad()
+    training.model.set_requires_gradient_sync(False)
+    training.loss().backward()
+    training.model.set_requires_gradient_sync(True)
+    before = held(training)
+    assert before > 0
+    dropped = job.sleep().gradients_dropped
+    assert (dropped, held(training)) == (before, 0), (dropped, before, held(training))
+    job.wake()
+    training.step(2)
+    training.model.seen.copy_(control.model.seen)
+    training.expect_same_as(control)
+
+
+def test_gradients_that_were_accumulated_without_a_reduction_go_too(two_ranks):
+    two_ranks.run(accumulated_gradients_go, None)
+    two_ranks.run(accumulated_gradients_go, torch.float64)
+
+
+def replaced_storages(how):
+    """`_apply` is what `model.to()`, `half()` and `to_empty()` do."""
+    control = Training(sharded, adamw).step(3)
+    training = Training(sharded, adamw).step()
+    job = attached(training)
+    if how == "_apply":
+        training.model._apply(lambda tensor: tensor.clone())
+    else:
+        for parameter in training.model.parameters():
+            parameter.data = parameter.data.clone()
+    training.step()
+    job.sleep()
+    assert mapped(addresses(training).values()) == [], "everything was found"
+    job.wake()
+    assert sw.audit(training.model, training.optimizer) == []
+    training.step()
+    training.expect_same_as(control)
+
+
+def test_storages_that_were_replaced_are_found_before_a_sleep(two_ranks):
+    for how in ("_apply", "data"):
+        two_ranks.run(replaced_storages, how)
+
+
+def starts_on_meta():
+    def materialised():
+        torch.manual_seed(3)
+        values = {name: tensor.clone() for name, tensor in Words().state_dict().items()}
+        with torch.device("meta"):
+            model = Words()
+        model = sharded(model)
+        model.to_empty(device="cpu")
+        model.tied, model.turned = model.table, model.table.t()
+        set_model_state_dict(model, values, options=StateDictOptions(full_state_dict=True))
+        return model
+
+    control = Training(materialised, adamw).step(3)
+    training = Training(materialised, adamw)
+    job = attached(training)
+    for _ in range(3):
+        job.sleep()
+        job.wake()
+        training.step()
+    training.expect_same_as(control)
+
+
+def test_a_model_that_was_made_on_the_meta_device(two_ranks):
+    two_ranks.run(starts_on_meta)
 
 
 def twice_is_once():

@@ -56,7 +56,7 @@ class Job:
 
     def _drop_gradients(self) -> int:
         """Gradients live in PyTorch's memory and would keep the device; a sleep belongs between steps."""
-        dropped = 0
+        dropped = sum(fsdp.drop_gradients(model) for model in self._models)
         owners = [parameter for model in self._models for parameter in model.parameters()]
         owners += [parameter for optimizer in self._optimizers for group in optimizer.param_groups
                    for parameter in group["params"]]

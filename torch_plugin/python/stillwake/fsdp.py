@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What FSDP2 puts in the place of a module's parameters between its forward and its reshard."""
+"""What FSDP2 keeps beside a module's sharded parameters: gathered ones, and gradients of those."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,3 +26,32 @@ def reshard(model: torch.nn.Module) -> int:
     for module in managed:
         module.reshard()
     return len(managed)
+
+
+def _groups(model: torch.nn.Module) -> Iterator[Any]:
+    for module in modules_of(model):
+        state = module._get_fsdp_state()
+        # Newer versions keep several groups, and raise for the old name where there are.
+        groups = getattr(state, "_fsdp_param_groups", None)
+        yield from groups if groups is not None else [state._fsdp_param_group]
+
+
+def drop_gradients(model: torch.nn.Module) -> int:
+    """Drops the gradients of gathered parameters, which FSDP2 keeps between backwards that do not reduce
+    (`set_requires_gradient_sync(False)`, `set_requires_all_reduce(False)`); answers how many."""
+    dropped = 0
+    for group in _groups(model):
+        if group is None:
+            continue
+        if getattr(group, "_partial_reduce_output", None) is not None:
+            group._partial_reduce_output = None
+            dropped += 1
+        for param in group.fsdp_params:
+            gathered = getattr(param, "_unsharded_param", None)
+            if gathered is not None and gathered.grad is not None:
+                gathered.grad = None
+                dropped += 1
+            if getattr(param, "unsharded_accumulated_grad", None) is not None:
+                param.unsharded_accumulated_grad = None
+                dropped += 1
+    return dropped
