@@ -16,11 +16,22 @@ from .shards import Shard, all_shards
 _log = logging.getLogger("stillwake")
 
 
-def _set(shards: tuple[Shard, ...]) -> list[Shard]:
-    for each in shards:
+def _checked(shards: Iterable[Any]) -> list[Shard]:
+    chosen = list(shards)
+    for each in chosen:
         if not isinstance(each, Shard):
             raise InvalidArgument(f"{each!r} is no shard; a set is made of what stillwake.shard() returns")
-    return list(shards or all_shards())
+    return chosen
+
+
+def _set(shards: tuple[Shard, ...]) -> list[Shard]:
+    """What the caller named; every shard when he named none."""
+    return _checked(shards or all_shards())
+
+
+def _side(given: Union[Shard, Iterable[Shard]]) -> list[Shard]:
+    """One side of a swap. An empty one stays empty: it never means every shard."""
+    return _checked(given if isinstance(given, Iterable) and not isinstance(given, str) else (given,))
 
 
 def _raw(shards: Iterable[Shard]) -> list:
@@ -119,8 +130,7 @@ def swap(outgoing: Union[Shard, Sequence[Shard]], incoming: Union[Shard, Sequenc
 
     On an error `outgoing` is awake with its content and `incoming` asleep with its host copy.
     """
-    leaving = _set((outgoing,) if isinstance(outgoing, Shard) else tuple(outgoing))
-    coming = _set((incoming,) if isinstance(incoming, Shard) else tuple(incoming))
+    leaving, coming = _side(outgoing), _side(incoming)
     _look_for_strays(leaving, strays, ())
     return _cpu.swap(_raw(leaving), _raw(coming), timeout, checked, wake_timeout)
 

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors: one class a code, with figures, picklable; what they say names the value that was wrong."""
+import copy
+import pickle
+
+import pytest
+import stillwake as sw
+import torch
+from stillwake import _cpu, errors
+
+KINDS = sorted(errors.BY_CODE.values(), key=lambda kind: kind.code)
+
+
+def test_every_code_has_one_class_that_is_an_error_of_ours():
+    assert [kind.code for kind in KINDS] == list(range(1, 14))
+    assert all(issubclass(kind, sw.Error) and getattr(sw, kind.__name__) is kind for kind in KINDS)
+    assert issubclass(sw.Error, RuntimeError), "what caught PyTorch's errors catches ours"
+    assert issubclass(sw.OutOfMemory, torch.OutOfMemoryError) and issubclass(sw.OutOfHostMemory, MemoryError)
+    assert issubclass(sw.InvalidArgument, ValueError) and issubclass(sw.TimedOut, TimeoutError)
+    assert [kind for kind in KINDS if issubclass(kind, torch.OutOfMemoryError)] == [sw.OutOfMemory]
+
+
+@pytest.mark.parametrize("kind", KINDS + [sw.Stray, sw.Error], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("through", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))],
+                         ids=["copy", "deepcopy", "pickle"])
+def test_an_error_goes_to_another_process_whole(kind, through):
+    error = kind("a sentence with 3 figures")
+    error.call, error.driver_error = "cuMemMap", 999
+    error.strays = (("weight", 16),)
+    gone = through(error)
+    assert type(gone) is kind and str(gone) == "a sentence with 3 figures" and gone.code == kind.code
+    assert (gone.call, gone.driver_error, gone.strays) == ("cuMemMap", 999, (("weight", 16),))
+
+
+@pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemcpyDtoHAsync"])
+def test_a_failed_driver_call_is_told_with_its_name_and_number(call, shard):
+    with shard.pool():
+        tensor = torch.ones(1000)
+    _cpu.inject_faults(f"{call}:1=CUDA_ERROR_INVALID_HANDLE")
+    try:
+        with pytest.raises(sw.DriverCallFailed) as raised:
+            sw.sleep(shard)
+    finally:
+        _cpu.inject_faults("")
+    assert raised.value.driver_error == 400 and raised.value.call == call
+    assert "CUDA_ERROR_INVALID_HANDLE" in str(raised.value) and "injected" in str(raised.value)
+    assert tensor.sum() == 1000 and shard.state == "awake"
+    assert not sw.sleep(shard).is_no_op
+
+
+@pytest.mark.parametrize("call, told", [
+    (lambda shard: sw.sleep(shard, timeout=-2.5), "-2"),
+    (lambda shard: sw.wake(shard, timeout=-3), "-3"),
+    (lambda shard: sw.sleep(shard, strays="keep"), "'keep'.*'error', 'adopt' and 'report'"),
+    (lambda shard: sw.sleep("params"), "'params'"),
+    (lambda shard: sw.wake(None), "None"),
+    (lambda shard: sw.swap(shard, 3), "3"),
+    (lambda shard: sw.swap("params", shard), "'params'"),
+    (lambda shard: sw.swap([shard], ["optim"]), "'optim'"),
+    (lambda shard: sw.adopt([torch.ones(1)], "params"), "'params'"),
+    (lambda shard: sw.adopt(open, shard), "builtin_function_or_method"),
+    (lambda shard: sw.driver("gpu"), "'gpu'.*'cuda' and 'emulated'"),
+    (lambda shard: sw.shard("other", policy="hold"), "'hold'.*'preserve', 'discard', 'frozen'"),
+    (lambda shard: sw.shard(""), "''"),
+    (lambda shard: sw.shard("elsewhere", device="cuda:0"), "cuda:0.*cpu"),
+    (lambda shard: sw.attach(3), "int"),
+    (lambda shard: sw.attach(torch.nn.Linear(1, 1), "adam"), "str"),
+    (lambda shard: sw.attach(torch.nn.Linear(1, 1), group="gloo"), "group"),
+])
+def test_a_wrong_value_is_named_and_nothing_changes(call, told, shard):
+    tensor = torch.ones(10)
+    sw.adopt([tensor], shard)
+    with pytest.raises(sw.InvalidArgument, match=told) as raised:
+        call(shard)
+    assert raised.value.code == 6 and raised.value.call == "" and raised.value.driver_error == 0
+    assert shard.state == "awake" and tensor.sum() == 10
+
+
+def test_what_is_not_awake_is_told_by_its_state_and_name(shard):
+    tensor = torch.ones(10)
+    sw.adopt([tensor], shard)
+    sw.sleep(shard)
+    for call in (lambda: sw.prepare(shard), lambda: sw.adopt([torch.ones(1)], shard), lambda: shard.pool().__enter__()):
+        with pytest.raises(sw.Asleep, match=f"'{shard.name}'"):
+            call()
+
+
+@pytest.mark.parametrize("sides", [lambda shard: (shard, []), lambda shard: ([], shard)], ids=["incoming", "outgoing"])
+def test_an_empty_side_of_a_swap_is_refused_and_never_means_every_shard(sides, make_shard):
+    shard, other = make_shard(), make_shard()
+    sw.adopt([torch.ones(10)], other)
+    with pytest.raises(sw.InvalidArgument, match="both sides"):
+        sw.swap(*sides(shard))
+    assert (shard.state, other.state) == ("awake", "awake")
