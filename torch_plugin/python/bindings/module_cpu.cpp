@@ -11,18 +11,19 @@
 #include "torch_plugin/library/transitions.h"
 #include "torch_plugin/python/bindings/python_errors.h"
 #include "torch_plugin/python/bindings/python_reports.h"
+#include "torch_plugin/python/bindings/without_gil.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 
 namespace py = pybind11;
 
 namespace stillwake::pytorch {
 namespace {
-
-using NoGil = py::call_guard<py::gil_scoped_release>;
 
 c10::StorageImpl* storage_at(std::uintptr_t address) {
   return reinterpret_cast<c10::StorageImpl*>(address); // NOLINT: the number is UntypedStorage._cdata
@@ -34,7 +35,11 @@ std::optional<Duration> duration(std::optional<double> seconds) {
   if (!seconds) {
     return std::nullopt;
   }
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*seconds));
+  if (std::isnan(*seconds)) {
+    throw TorchError(ErrorCode::kInvalidArgument, "a timeout of nan; None and numbers of seconds from 0 are possible");
+  }
+  constexpr double kMost = 1e9; // thirty years are for ever, and far from where a duration overflows
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::clamp(*seconds, -kMost, kMost)));
 }
 
 SleepOptions sleep_options(std::optional<double> timeout, bool checked) {
@@ -146,6 +151,19 @@ void bind_shard(py::module_& module) {
   module.def("use", &use, py::arg("shard").none(true));
   module.def("used", &used, py::return_value_policy::reference);
   module.def("library_path", &library_path);
+  // What PyTorch calls in the global mode, for tests: ctypes would end at the exceptions.
+  module.def(
+      "torch_malloc",
+      [](std::ptrdiff_t bytes, int device) {
+        return reinterpret_cast<std::uintptr_t>(stillwake_torch_malloc(bytes, device, nullptr));
+      },
+      NoGil());
+  module.def(
+      "torch_free",
+      [](std::uintptr_t block, std::ptrdiff_t bytes, int device) {
+        stillwake_torch_free(reinterpret_cast<void*>(block), bytes, device, nullptr); // NOLINT
+      },
+      NoGil());
 }
 
 void bind_storages(py::module_& module) {
@@ -171,7 +189,7 @@ void bind_storages(py::module_& module) {
     for (std::size_t at = 0; at < storages.size(); ++at) {
       named.push_back({names[at], c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage_at(storages[at]))});
     }
-    const py::gil_scoped_release no_gil;
+    const WithoutGil no_gil;
     return adopt(named, shard);
   });
   module.def("host_views", [](const py::list& tensors, bool write) {

@@ -6,6 +6,7 @@
 #include "torch_plugin/library/session.h"
 #include "torch_plugin/library/torch_error.h"
 #include "torch_plugin/python/bindings/python_errors.h"
+#include "torch_plugin/python/bindings/without_gil.h"
 
 #include <pybind11/pybind11.h>
 
@@ -42,9 +43,9 @@ PYBIND11_MODULE(_cuda, module) {
       [](std::uintptr_t key, std::size_t bytes, int device) {
         return reinterpret_cast<std::uintptr_t>(sw::allocate_segment(sw::shard_of(key), bytes, device, nullptr));
       },
-      py::call_guard<py::gil_scoped_release>());
+      sw::NoGil());
   module.def(
       "free_segment",
       [](std::uintptr_t segment) { sw::free_segment(reinterpret_cast<void*>(segment), nullptr); }, // NOLINT
-      py::call_guard<py::gil_scoped_release>());
+      sw::NoGil());
 }

@@ -3,6 +3,7 @@
 
 #include "torch_plugin/library/adopt.h"
 #include "torch_plugin/library/torch_error.h"
+#include "torch_plugin/python/bindings/without_gil.h"
 
 #include <pybind11/stl.h>
 
@@ -95,17 +96,17 @@ void bind_ticket(py::module_& module) {
       [](Ticket& self, std::uintptr_t stream) {
         value_or_throw(self.wait(reinterpret_cast<Stream>(stream))); // NOLINT: PyTorch tells streams as numbers
       },
-      py::arg("stream"), py::call_guard<py::gil_scoped_release>());
+      py::arg("stream"), NoGil());
   ticket.def(
       "wait",
       [](Ticket& self, std::uintptr_t stream, std::uintptr_t address, std::uint64_t bytes) {
         const auto* start = reinterpret_cast<const void*>(address);                       // NOLINT
         value_or_throw(self.wait(reinterpret_cast<Stream>(stream), start, Bytes(bytes))); // NOLINT
       },
-      py::arg("stream"), py::arg("address"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>());
+      py::arg("stream"), py::arg("address"), py::arg("bytes"), NoGil());
   ticket.def_property_readonly("is_done", &Ticket::is_done);
   ticket.def(
-      "result", [](Ticket& self) { return value_or_throw(self.result()); }, py::call_guard<py::gil_scoped_release>());
+      "result", [](Ticket& self) { return value_or_throw(self.result()); }, NoGil());
 }
 
 } // namespace
