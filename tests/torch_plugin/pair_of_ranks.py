@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One pair of processes over gloo for all tests of a file: a test sends both the same function and gets both answers."""
+"""One pair of processes over gloo for all tests of a file: a test sends both the same function and gets
+both answers."""
 import datetime
 import faulthandler
 import shutil

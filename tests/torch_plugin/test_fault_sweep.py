@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FR-B4, FR-I1: every driver call that a sleep and a wake of a two-rank FSDP2 job make fails once, on one rank and then on
-the other. The rank that failed says so by its own error, the other by naming it; a retry does what is missing; and the
+"""FR-B4, FR-I1: every driver call that a sleep and a wake of a two-rank FSDP2 job make fails once, on one rank and
+then on the other. The rank that failed says so by its own error, the other by naming it; a retry does what is missing; and the
 training that went through all of it equals a control run bit for bit."""
 import stillwake as sw
 import torch.distributed as dist
@@ -27,8 +27,8 @@ def told_to_all(mine):
 
 
 def in_every_place(victim, ready, transition, unharmed, check):
-    """Fails the nth call of the victim's transition for every n that there is; answers how many, and how many of them made
-    it fail. `unharmed` looks at the rank that failed, `check` at both after the retry."""
+    """Fails the nth call of the victim's transition for every n that there is; answers how many, and how many of them
+    made it fail. `unharmed` looks at the rank that failed, `check` at both after the retry."""
     places, raised = 0, 0
     while True:
         ready()

@@ -45,8 +45,8 @@ def fsdp_params(model):
 def layout_of(tensor):
     inner = local(tensor.detach()) if not isinstance(tensor, DTensor) else tensor._local_tensor
     spec = (tensor.placements, tensor.device_mesh, tensor.shape, tensor.stride()) if isinstance(tensor, DTensor) else ()
-    return (type(tensor), inner.dtype, inner.shape, inner.stride(), inner.storage_offset(), inner.untyped_storage().nbytes(),
-            tensor.requires_grad, inner.device, *spec)
+    return (type(tensor), inner.dtype, inner.shape, inner.stride(), inner.storage_offset(),
+            inner.untyped_storage().nbytes(), tensor.requires_grad, inner.device, *spec)
 
 
 def who_is_who(training):
@@ -68,8 +68,9 @@ def layouts(training):
     found = {name: layout_of(tensor) for name, tensor in training.named()}
     for at, param in enumerate(fsdp_params(training.model)):
         flat = param._sharded_param_data
-        found[f"flat {at}"] = (flat.dtype, flat.shape, flat.stride(), flat.storage_offset(), flat.untyped_storage()._cdata,
-                               flat.untyped_storage().nbytes(), param.sharded_param._local_tensor.untyped_storage()._cdata)
+        storage, of_parameter = flat.untyped_storage(), param.sharded_param._local_tensor.untyped_storage()
+        found[f"flat {at}"] = (flat.dtype, flat.shape, flat.stride(), flat.storage_offset(), storage._cdata,
+                               storage.nbytes(), of_parameter._cdata)
     return found
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an FSDP2 job does while it sleeps, all on the host copy: state dicts, EMA, checkpoints. Compared with a control run
-that did the same awake."""
+"""What an FSDP2 job does while it sleeps, all on the host copy: state dicts, EMA, checkpoints. Compared with a control
+run that did the same awake."""
 import shutil
 import tempfile
 
@@ -26,6 +26,10 @@ def remove(folder):
     dist.barrier()
     if dist.get_rank() == 0:
         shutil.rmtree(folder)
+
+
+def detached(model):
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 def blend(average, current):
@@ -100,12 +104,12 @@ def averages_while_asleep(how):
             with torch.no_grad():
                 blend(control.ema[name], parameter.detach())
         job.sleep()
-        current = sw.host_view({name: parameter.detach() for name, parameter in training.model.named_parameters()})
+        current = sw.host_view(detached(training.model))
         average = sw.host_view(training.ema, write=True)
         with torch.no_grad():
             if how == "foreach":
-                torch._foreach_lerp_([local(average[name]) for name in average], [local(current[name]) for name in average],
-                                     0.25)
+                torch._foreach_lerp_([local(average[name]) for name in average],
+                                     [local(current[name]) for name in average], 0.25)
             else:
                 for name in average:
                     blend(average[name], current[name])
@@ -132,7 +136,7 @@ def swaps_while_asleep():
     for name, parameter in control.model.named_parameters():
         exchange(parameter.detach(), control.ema[name])
     job.sleep()
-    current = sw.host_view({name: parameter.detach() for name, parameter in training.model.named_parameters()}, write=True)
+    current = sw.host_view(detached(training.model), write=True)
     average = sw.host_view(training.ema, write=True)
     for name in average:
         exchange(current[name], average[name])
@@ -142,7 +146,7 @@ def swaps_while_asleep():
     for each in (training, control):
         each.model.reshard()
     job.sleep()
-    current = sw.host_view({name: parameter.detach() for name, parameter in training.model.named_parameters()}, write=True)
+    current = sw.host_view(detached(training.model), write=True)
     average = sw.host_view(training.ema, write=True)
     for name in average:
         exchange(average[name], current[name])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which FSDP2 and DDP trainings are built: each sleeps between its steps and equals a control run bit for bit."""
+"""The ways in which FSDP2 and DDP trainings are built: each sleeps between its steps and equals a control run, bit for
+bit."""
 import pytest
 import stillwake as sw
 import torch
@@ -132,8 +133,8 @@ def frozen_base_of_its_own():
     job = attached(training)
     assert frozen in job.shards and len(job.shards) == 4
     assert all(sw.shard_of(parameter) is frozen for parameter in base.values() if local(parameter).numel())
-    bytes_of_base = sum({local(parameter.detach()).untyped_storage()._cdata: local(parameter.detach()).untyped_storage().nbytes()
-                         for parameter in base.values()}.values())
+    storages = [local(parameter.detach()).untyped_storage() for parameter in base.values()]
+    bytes_of_base = sum({storage._cdata: storage.nbytes() for storage in storages}.values())
     reports = []
     for _ in range(3):
         reports.append(job.sleep().report)

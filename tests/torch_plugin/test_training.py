@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainings of one process that sleep between their steps equal those that do not, bit for bit, at unchanged addresses."""
+"""Trainings of one process that sleep between their steps equal those that do not, bit for bit, at the same
+addresses."""
 import itertools
 
 import pytest
 import stillwake as sw
 import torch
+from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
-from training import WIDTH, WORDS, Training, Words, local, same_bytes
+from training import WIDTH, WORDS, Training, Words, same_bytes
 
 _numbers = itertools.count()
 
 
 def attached(training, **options):
     number = next(_numbers)
-    return sw.attach(training.model, training.optimizer, ema=training.ema or None,
-                     **{"params": f"params-{number}", "optim": f"optim-{number}", "ema_shard": f"ema-{number}", **options})
+    names = {"params": f"params-{number}", "optim": f"optim-{number}", "ema_shard": f"ema-{number}"}
+    return sw.attach(training.model, training.optimizer, ema=training.ema or None, **{**names, **options})
 
 
 def parameters(model):
@@ -148,7 +150,8 @@ def test_a_training_that_slept_equals_one_that_did_not_whatever_the_optimizer(na
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training_that_slept_equals_one_that_did_not_whatever_the_model(name):
-    trains_the_same(MODELS[name], lambda model: torch.optim.AdamW(parameters(model), lr=0.01), name != "quantized wrapper subclass")
+    trains_the_same(MODELS[name], lambda model: torch.optim.AdamW(parameters(model), lr=0.01),
+                    with_ema=name != "quantized wrapper subclass")
 
 
 def test_a_quantized_weight_sleeps_by_the_tensors_inside_it():
@@ -222,8 +225,8 @@ def test_a_learning_rate_in_a_tensor_follows_its_schedule_across_sleeps():
 def test_loaded_optimizer_state_is_taken_in_and_goes_on():
     make = Words, OPTIMIZERS["AdamW, foreach"]
     control = Training(*make).step(3)
-    saved_model, saved_state = ({name: tensor.clone() for name, tensor in control.model.state_dict().items()},
-                                torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, control.optimizer.state_dict()))
+    saved_model = {name: tensor.clone() for name, tensor in control.model.state_dict().items()}
+    saved_state = tree_map_only(torch.Tensor, torch.clone, control.optimizer.state_dict())
     training = Training(*make, with_ema=False).step()
     job = attached(training)
     training.model.load_state_dict(saved_model)
@@ -280,7 +283,17 @@ def test_a_step_that_was_done_is_not_undone_by_a_full_shard(make_shard):
     training.expect_same_as(control)
     sw.sleep(small, strays="adopt")
     sw.wake(small)
-    assert all(sw.shard_of(local(tensor)) is small for state in training.optimizer.state.values() for tensor in state.values())
+    assert all(sw.shard_of(tensor) is small for state in training.optimizer.state.values() for tensor in state.values())
+
+
+def test_an_optimizer_may_outlive_the_shard_that_it_was_adopted_into():
+    shard = sw.shard("closed before the first step")
+    training = Training(Words, OPTIMIZERS["Adam"], with_ema=False)
+    sw.adopt(training.optimizer, shard)
+    shard.close()
+    training.step(2)
+    training.optimizer.load_state_dict(training.optimizer.state_dict())
+    training.expect_same_as(Training(Words, OPTIMIZERS["Adam"], with_ema=False).step(2))
 
 
 def test_an_ema_whose_tensors_were_replaced_is_found_before_a_sleep():

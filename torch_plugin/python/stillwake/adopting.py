@@ -11,7 +11,7 @@ from typing import Any, Optional
 import torch
 
 from . import _cpu, fsdp, walk
-from .errors import InvalidArgument, OutOfMemory
+from .errors import Error, InvalidArgument
 from .shards import Shard, wrapper_of
 
 
@@ -141,12 +141,19 @@ def _follow(tree: Any, shard: Shard) -> None:
 
 
 def _take_in_state(optimizer: torch.optim.Optimizer, shard: Shard) -> None:
-    """From a hook, after the optimizer has done its work: a full device must not make that look undone."""
+    """From a hook, after the optimizer has done its work: no failure of ours must make that look undone."""
     try:
         adopt_the_rest(dict(walk.named_tensors(optimizer)), shard)
-    except OutOfMemory as full:
-        warnings.warn(f"stillwake: optimizer state stays outside of shard '{shard.name}' until its next sleep: {full}",
-                      stacklevel=3)
+    except Error as failure:
+        warnings.warn(f"stillwake: optimizer state stays outside of shard '{shard.name}' until its next sleep: "
+                      f"{failure}", stacklevel=3)
+
+
+def _can_take_in(shard: Shard) -> bool:
+    try:
+        return shard.is_awake
+    except InvalidArgument:  # closed meanwhile
+        return False
 
 
 def _follow_first_step(optimizer: torch.optim.Optimizer, shard: Shard) -> None:
@@ -157,7 +164,7 @@ def _follow_first_step(optimizer: torch.optim.Optimizer, shard: Shard) -> None:
     handle = None
 
     def take_in(stepped: torch.optim.Optimizer, *_: Any) -> None:
-        if shard.is_awake:
+        if _can_take_in(shard):
             handle.remove()
             _take_in_state(stepped, shard)
 
@@ -166,7 +173,7 @@ def _follow_first_step(optimizer: torch.optim.Optimizer, shard: Shard) -> None:
 
 def _take_in_what_was_loaded(shard: "weakref.ref[Shard]"):
     def take_in(loaded: torch.optim.Optimizer) -> None:
-        if (into := shard()) is not None and into.is_awake:
+        if (into := shard()) is not None and _can_take_in(into):
             _take_in_state(loaded, into)
 
     return take_in

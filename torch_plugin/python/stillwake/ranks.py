@@ -32,14 +32,14 @@ def cpu_group(group: Any) -> Any:
         return None
     chosen = group if group is not None else distributed.group.WORLD
     if not isinstance(chosen, distributed.ProcessGroup):
-        raise InvalidArgument(f"attach: group is a process group that this rank ({distributed.get_rank()}) belongs to, not "
-                              f"{chosen!r}")
+        raise InvalidArgument(f"attach: group is a process group that this rank ({distributed.get_rank()}) belongs to, "
+                              f"not {chosen!r}")
     if distributed.get_world_size(chosen) == 1:
         return None
     backend, told = _cpu_backend(distributed, chosen)
     if not backend:
-        raise InvalidArgument(f"attach: the group has backend {told!r}, and ranks must be able to speak while the device "
-                              "is asleep: initialise with backend='cpu:gloo,cuda:nccl', or pass group= a gloo group")
+        raise InvalidArgument(f"attach: the group has backend {told!r}, and ranks must be able to speak while the "
+                              "device is asleep: initialise with backend='cpu:gloo,cuda:nccl', or pass group= a gloo group")
     return chosen
 
 
@@ -72,14 +72,14 @@ def together(group: Any, what: str) -> Iterator[None]:
     except Exception as unheard:
         if failure is not None:
             raise failure
-        raise _rank_failed(f"{what} is done on this rank, and another gave no verdict ({unheard}). The same call again, "
-                           "once all ranks can speak, does what is missing", ()) from unheard
+        raise _rank_failed(f"{what} is done on this rank, and another gave no verdict ({unheard}). The same call "
+                           "again, once all ranks can speak, does what is missing", ()) from unheard
     if failure is not None:
         raise failure
     others = {distributed.get_global_rank(group, at): text for at, text in enumerate(told) if text is not None}
     if others:
-        raise _rank_failed(f"{what} failed on {len(others)} of {len(told)} ranks, and is done on this one; the same call "
-                           f"again does what is missing. " +
+        raise _rank_failed(f"{what} failed on {len(others)} of {len(told)} ranks, and is done on this one; the same "
+                           f"call again does what is missing. " +
                            "; ".join(f"rank {rank}: {text}" for rank, text in others.items()), tuple(others))
 
 
