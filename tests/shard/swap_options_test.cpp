@@ -11,17 +11,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Does something once, right after a copy out was queued.
+/// Does something once, right after a copy out of the shard was queued: its pages were hashed by then.
 class AfterACopyOut {
 public:
-  AfterACopyOut(DriverTable& table, std::function<void()> then)
-      : table_(table), real_(table.cuMemcpyDtoHAsync), then_(std::move(then)) {
+  AfterACopyOut(DriverTable& table, const Shard& shard, std::function<void()> then)
+      : table_(table), shard_(shard), real_(table.cuMemcpyDtoHAsync), then_(std::move(then)) {
     table_.cuMemcpyDtoHAsync.bind_method<&AfterACopyOut::call>(table_.gate, CallId::cuMemcpyDtoHAsync, *this);
   }
   ~AfterACopyOut() { table_.cuMemcpyDtoHAsync = real_; }
   CUresult call(void* to, CUdeviceptr from, std::size_t size, CUstream stream) {
     const CUresult result = real_(to, from, size, stream);
-    if (!over_.exchange(true)) {
+    if (shard_.contains(DeviceAddress(from).pointer()) && !over_.exchange(true)) {
       then_();
     }
     return result;
@@ -29,6 +29,7 @@ public:
 
 private:
   DriverTable& table_;
+  const Shard& shard_;
   decltype(DriverTable::cuMemcpyDtoHAsync) real_;
   std::function<void()> then_;
   std::atomic<bool> over_{false};
@@ -79,7 +80,7 @@ protected:
   /// Swaps while somebody writes one byte of the outgoing set's first page, after it was saved.
   Result<Report> swap_while_written(bool checked) {
     OwnedStream stream = make_stream();
-    AfterACopyOut writer(table(), [&] {
+    AfterACopyOut writer(table(), *out_.shard, [&] {
       queue_fill(static_cast<std::byte*>(out_.blocks[0].at) + 1000, Bytes(1), 0xff, stream.get());
       EXPECT_OK(stream.synchronize());
     });
@@ -128,7 +129,7 @@ TEST_F(SwapOptions, CheckedItWaitsForWorkWithTheTimeOfTheSleep) {
   options.checked = true;
   options.timeout = milliseconds(50);
   {
-    AfterACopyOut writer(table(), [&] { hold(gate, stream.get()); }); // work that begins in the middle
+    AfterACopyOut writer(table(), *out_.shard, [&] { hold(gate, stream.get()); }); // work that begins in the middle
     EXPECT_CODE(swap({&*out_.shard}, {&*in_.shard}, options), ErrorCode::kTimedOut);
   }
   gate.open();
