@@ -12,6 +12,10 @@ def small():
     return sharded(Words(depth=1))
 
 
+def fused(model):
+    return adamw(model, fused=True)  # the other kinds make DTensor think anew in every step
+
+
 def outcome_of(transition):
     try:
         transition()
@@ -60,7 +64,7 @@ def in_every_place(victim, ready, transition, unharmed, check):
 
 def sweep():
     sw._cpu.set_pinning_threads(1)  # one thread: the nth call is the same call each time
-    training = Training(small, adamw)
+    training = Training(small, fused)
     job = attached(training)
     training.step()
     pointers = addresses(training)
@@ -107,7 +111,7 @@ def sweep():
         done["sleep", victim] = in_every_place(victim, ready_to_sleep, job.sleep, awake_as_before, slept)
         done["wake", victim] = in_every_place(victim, ready_to_wake, job.wake, asleep_or_awake, woken)
     training.step()
-    control = Training(small, adamw).step(training.steps)
+    control = Training(small, fused).step(training.steps)
     training.expect_same_as(control)
     assert sw.audit(training.model, training.optimizer, training.ema) == []
     return done, training.steps
