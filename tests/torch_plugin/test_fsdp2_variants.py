@@ -5,11 +5,11 @@ import pytest
 import stillwake as sw
 import torch
 import torch.distributed as dist
-from test_fsdp2 import adamw, attached, data_pointers, sharded
+from test_fsdp2 import adamw, attached, data_pointers, fsdp_params, sharded
 from torch.distributed._composable import checkpoint
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from torch.nn.parallel import DistributedDataParallel
-from training import Training, Words, local
+from training import Training, Words, local, same_bytes
 
 OPTIMIZERS = {
     "AdamW, one by one": lambda model: adamw(model, foreach=False),
@@ -166,6 +166,58 @@ def frozen_without_being_told():
 
 def test_what_did_not_change_is_not_copied_again(two_ranks):
     two_ranks.run(frozen_without_being_told)
+
+
+def average(model, into):
+    with torch.no_grad():
+        for mine, its in zip(into.parameters(), model.parameters()):
+            mine.lerp_(its.detach(), 0.1)
+
+
+def ema_is_a_model():
+    """An EMA that is a sharded model of its own, evaluated between steps, its gathered parameters left behind."""
+    control, controls_ema = Training(sharded, adamw, with_ema=False), sharded()
+    training, ema = Training(sharded, adamw, with_ema=False), sharded()
+    ema.load_state_dict(controls_ema.state_dict())
+    names = dict(params="followed", optim="followed-optim", ema_shard="followed-ema")
+    job = sw.attach(training.model, training.optimizer, ema=ema, **names)
+    for _ in range(3):
+        for each, its in ((training, ema), (control, controls_ema)):
+            each.step()
+            average(each.model, its)
+        with torch.no_grad():
+            ema(training.data())
+        job.sleep()
+        assert not any(param._unsharded_param.untyped_storage().nbytes() for param in fsdp_params(ema))
+        job.wake()
+    training.expect_same_as(control)
+    for mine, its in zip(ema.parameters(), controls_ema.parameters()):
+        assert same_bytes(local(mine.detach()), local(its.detach()))
+
+
+def test_an_ema_that_is_a_sharded_model_sleeps_with_its_job(two_ranks):
+    two_ranks.run(ema_is_a_model)
+
+
+def two_jobs():
+    """An actor and a critic take turns: one trains while the other sleeps."""
+    controls = [Training(sharded, adamw).step(4) for _ in range(2)]
+    trainings = [Training(sharded, adamw) for _ in range(2)]
+    jobs = [attached(training) for training in trainings]
+    jobs[1].sleep()
+    for turn in range(4):
+        mine, other = turn % 2, (turn + 1) % 2
+        trainings[mine].step(2)
+        assert [job.is_awake for job in jobs] == [mine == 0, mine == 1]
+        jobs[mine].sleep()
+        jobs[other].wake()
+    jobs[1].wake()
+    for training, control in zip(trainings, controls):
+        training.expect_same_as(control)
+
+
+def test_two_jobs_take_turns_in_one_process(two_ranks):
+    two_ranks.run(two_jobs)
 
 
 def compiles_once():

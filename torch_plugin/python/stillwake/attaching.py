@@ -29,7 +29,8 @@ def _listed(given: Any, kind: type, what: str) -> list[Any]:
     found = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
     for each in found:
         if not isinstance(each, kind):
-            raise InvalidArgument(f"attach: {what} takes one {kind.__name__} or a list of them, not {type(each).__name__}")
+            raise InvalidArgument(f"attach: {what} takes one {kind.__name__} or a list of them, not "
+                                  f"{type(each).__name__}")
     return found
 
 
@@ -85,8 +86,8 @@ class Job:
         """Wakes the shards and waits until every rank did. Awake already: a no-op.
 
         timeout: seconds to wait for device memory. first: tensors that are wanted early.
-        Raises what `stillwake.wake` raises when this rank fails, with what that says of its state; `RankFailed` when only
-        others do. The same call again does what is missing.
+        Raises what `stillwake.wake` raises when this rank fails, with what that says of its state; `RankFailed` when
+        only others do. The same call again does what is missing.
         """
         with ranks.together(self._group, "wake"):
             _empty_cache()
@@ -112,10 +113,12 @@ def attach(model: Union[torch.nn.Module, list[torch.nn.Module]],
         one that the program initialised. None is ever made or destroyed here.
     strays: what a sleep does with tensors that came later: see `stillwake.sleep`.
 
-    What lives in a shard already (a frozen base that was adopted into a shard of its own) stays there, and that shard is
-    one of the job's, too. Every rank attaches, after FSDP2's fully_shard and before CUDA graphs are captured. Raises as
-    `stillwake.adopt` when this rank fails, `RankFailed` when only others do, and `InvalidArgument` when several ranks have
-    no group with a CPU backend.
+    What lives in a shard already (a frozen base that was adopted into a shard of its own) stays there, and that shard
+    is one of the job's, too. Jobs that sleep apart need shards of their own: give other names. Every rank attaches,
+    after FSDP2's fully_shard and before CUDA graphs are captured.
+
+    Raises as `stillwake.adopt` when this rank fails, `RankFailed` when only others do, and `InvalidArgument` when
+    several ranks have no group with a CPU backend.
     """
     models = _listed(model, torch.nn.Module, "model")
     optimizers = _listed(optimizer, torch.optim.Optimizer, "optimizer")
