@@ -115,6 +115,9 @@ Result<void*> TensorShard::try_allocate(Bytes size, Stream stream) {
     if (size > shard.stats().reserved_addresses) {
       block.error().code = ErrorCode::kOutOfDeviceMemory;
     }
+    if (block.error().code == ErrorCode::kOutOfDeviceMemory) {
+      block.error().message.insert(0, "shard '" + name() + "': ");
+    }
     note_failure(block.error());
   }
   return block;
@@ -124,7 +127,7 @@ void* TensorShard::allocate(Bytes size, Stream stream) {
   Result<void*> block = try_allocate(size, stream);
   if (!block) {
     if (block.error().code == ErrorCode::kOutOfDeviceMemory) {
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "stillwake: shard '", name(), "': ", block.error().describe());
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "stillwake: ", block.error().describe());
     }
     throw TorchError(std::move(block).error());
   }

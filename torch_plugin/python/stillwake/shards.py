@@ -55,13 +55,18 @@ class Shard:
         except Error:
             raise
         except RuntimeError as error:
-            # PyTorch makes errors of its own of what an allocator throws: tell what it was.
+            # PyTorch makes errors of its own of what an allocator throws: tell what it was. The last failure of the
+            # thread may also be one that the block has caught already, and this error the program's own.
             failure = _cpu.take_failure()
-            if failure is None:
+            if failure is None or not self._is_told_by(error, failure):
                 raise
             raise failure from error
         finally:
             self._raw.leave()
+
+    def _is_told_by(self, error: RuntimeError, failure: Error) -> bool:
+        """Whether PyTorch's error is about this failure: it quotes it, or its CUDA allocator was refused memory."""
+        return str(failure) in str(error) or (self.device.type == "cuda" and isinstance(error, torch.OutOfMemoryError))
 
     def mem_pool(self, for_graphs: bool = False) -> "torch.cuda.MemPool":
         """The pool of a shard on a GPU as PyTorch's own object, for `torch.cuda.use_mem_pool` and as `pool=` of graphs.
