@@ -11,6 +11,7 @@ from typing import Any, Optional
 import torch
 
 from . import _cpu, fsdp, walk
+from .driver import driver
 from .errors import Error, InvalidArgument
 from .shards import Shard, wrapper_of
 
@@ -185,11 +186,13 @@ def strays_of(trees: list[tuple[Any, Optional[Shard]]]) -> list[tuple[StrayTenso
     names: list[tuple[str, torch.Tensor]] = []
     storages: list[torch.UntypedStorage] = []
     homes: list[Optional[Shard]] = []
+    on_gpu = driver().kind == "cuda"
     for tree, shard in trees:
         for name, tensor, storage in walk.named_storages(tree, with_params=shard is None):
-            if storage._cdata in seen or (shard is not None and _is_elsewhere(tensor, shard)):
+            key = storage._cdata
+            if key in seen or (on_gpu and tensor.device.type == "cpu"):  # CPU tensors hold no device memory
                 continue
-            seen.add(storage._cdata)
+            seen.add(key)
             names.append((name, tensor))
             storages.append(storage)
             homes.append(shard)
@@ -215,6 +218,6 @@ def shard_of(tensor: torch.Tensor) -> Optional[Shard]:
 
 def address(tensor: torch.Tensor) -> int:
     """What `tensor.data_ptr()` is while awake; answered asleep, too. 0 for an empty tensor."""
-    inner = next(walk.innermost(tensor))
+    inner = walk.innermost(tensor)[0]
     start = _cpu.address(walk.storage_of("tensor", inner)._cdata)
     return start + inner.storage_offset() * inner.element_size() if start and inner.numel() else 0
