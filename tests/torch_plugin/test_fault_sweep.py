@@ -8,8 +8,12 @@ from test_fsdp2 import adamw, addresses, attached, sharded
 from training import Training, Words, same_bytes
 
 
+# Calls that may fail without a word to the caller: they give back what is not used any more, and are made again later.
+GIVE_BACK = {"cuCtxPopCurrent", "cuCtxPushCurrent", "cuMemRelease", "cuMemUnmap", "cuThreadExchangeStreamCaptureMode"}
+
+
 def small():
-    return sharded(Words(depth=1))
+    return sharded(Words(depth=0))
 
 
 def fused(model):
@@ -22,6 +26,10 @@ def outcome_of(transition):
     except sw.Error as error:
         return error
     return None
+
+
+def failed_calls():
+    return sw._cpu.driver_calls()[1]
 
 
 def told_to_all(mine):
@@ -37,6 +45,7 @@ def in_every_place(victim, ready, transition, unharmed, check):
     while True:
         ready()
         if dist.get_rank() == victim:
+            failed_before = failed_calls()
             error = "CUDA_ERROR_OUT_OF_MEMORY" if places % 2 else "CUDA_ERROR_UNKNOWN"
             sw._cpu.inject_faults(f"*:{places + 1}={error}")
         failure = outcome_of(transition)
@@ -59,6 +68,9 @@ def in_every_place(victim, ready, transition, unharmed, check):
             transition()
         else:
             assert failures == ["NoneType", "NoneType"], f"place {places}: both know or neither"
+            if dist.get_rank() == victim:
+                silent = {call for call, count in failed_calls().items() if count > failed_before.get(call, 0)}
+                assert silent <= GIVE_BACK, f"place {places}: {silent} failed and nobody was told"
         check()
 
 
@@ -97,8 +109,15 @@ def sweep():
             job.sleep()
 
     def asleep_or_awake(failure):
-        """Awake where the call that failed was one that only asked how the copies went."""
-        (awake_as_before if job.is_awake else slept)(failure)
+        """Awake, or about to be, where the call that failed was one that only asked how the copies went."""
+        if not job.is_awake:
+            return slept(failure)
+        try:
+            found = training.content()
+        except RuntimeError as refused:
+            assert "is asleep" in str(refused)  # it is still arriving: nobody reads half of it
+        else:
+            assert all(same_bytes(tensor, kept[name]) for name, tensor in found.items())
 
     def woken():
         assert job.is_awake
@@ -122,5 +141,5 @@ def test_every_driver_call_of_a_jobs_sleep_and_wake_fails_once_on_each_rank(two_
     assert done == others
     for (what, victim), (places, raised) in done.items():
         print(f"{what}: failed at {places} places on rank {victim}, {raised} of them were told")
-    assert all(places >= 20 and raised >= places // 2 for places, raised in done.values()), done
+    assert all(places > raised >= 20 for places, raised in done.values()), done
     assert steps > 40

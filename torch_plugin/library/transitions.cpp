@@ -27,10 +27,13 @@ std::optional<ShardState> state_of(TensorShard& shard) {
   }
 }
 
-/// Whether its tensors may be touched. A closed shard has none.
-bool is_usable(TensorShard& shard) {
+/// Whether its tensors may be touched. A closed shard has none. `waking`: the answer for one whose content is arriving.
+bool is_usable(TensorShard& shard, bool waking) {
   const std::optional<ShardState> state = state_of(shard);
-  return !state || *state == ShardState::kAwake || *state == ShardState::kWaking || *state == ShardState::kCorrupted;
+  if (state == ShardState::kWaking) {
+    return waking;
+  }
+  return !state || *state == ShardState::kAwake || *state == ShardState::kCorrupted;
 }
 
 /// How often the shard woke, while it sleeps: as long as this stays the same, so does its host copy.
@@ -59,22 +62,27 @@ public:
   ~Held() {
     for (TensorShard* shard : leaving_) {
       shard->guard().release();
-      settle_guard(*shard);
+      settle_guard(*shard, true);
     }
     for (std::size_t at = 0; at < coming_.size(); ++at) {
       TensorShard& shard = *coming_[at];
-      settle_guard(shard);
+      settle_guard(shard, streams_wait_);
       shard.host_views().settle([&] { return wakes_[at] && wakes_of_sleeping(shard) == wakes_[at]; });
     }
   }
 
+  /// The wake succeeded and streams wait for it. Without this, content that is still arriving (a wake that failed while
+  /// it waited for the verdict) stays guarded until the wake is asked again: nobody waits, so anybody might read half.
+  void streams_wait() { streams_wait_ = true; }
+
 private:
-  static void settle_guard(TensorShard& shard) {
-    shard.guard().settle([&shard] { return is_usable(shard); });
+  static void settle_guard(TensorShard& shard, bool waking) {
+    shard.guard().settle([&shard, waking] { return is_usable(shard, waking); });
   }
 
   TensorShards leaving_;
   TensorShards coming_;
+  bool streams_wait_ = false;
   std::vector<std::optional<std::uint64_t>> wakes_;
 };
 
@@ -110,8 +118,10 @@ Ticket wake(const TensorShards& set, const std::vector<Stream>& streams, const W
     }
   }
   const ShardSet cores = core_set(set);
-  const Held held({}, set);
-  return value_or_throw(stillwake::wake(cores, streams, options));
+  Held held({}, set);
+  Ticket ticket = value_or_throw(stillwake::wake(cores, streams, options));
+  held.streams_wait();
+  return ticket;
 }
 
 Report swap(const TensorShards& outgoing, const TensorShards& incoming, const SleepOptions& sleep_options,

@@ -111,9 +111,9 @@ def wake(*shards: Shard, timeout: Optional[float] = None, streams: Optional[Sequ
 
     Host views raise from the call on. Shards that are awake are left alone. Raises `OutOfMemory` (needed, free and
     largest possible bytes), `TimedOut`, `Busy`, `Lost`, `DriverCallFailed`: then everything still sleeps and nothing is
-    lost; where the call that failed only asked how the copies went, the shards are on their way or awake (`is_awake`), and
-    the same call again tells the verdict. `Corrupted`: what was restored is not what was saved; the shard keeps its backing
-    and refuses to sleep.
+    lost; where the call that failed only asked how the copies went, the shards are on their way or awake, and the same
+    call again tells the verdict: until then what is still arriving raises. `Corrupted`: what was restored is not what was
+    saved; the shard keeps its backing and refuses to sleep.
     """
     chosen = _set(shards)
     if streams is None:
