@@ -14,7 +14,7 @@ using TensorShards = std::vector<TensorShard*>;
 /// another thread is an error and not a lost write; they stay usable where the sleep failed.
 Report sleep(const TensorShards& set, const SleepOptions& options = {});
 /// As stillwake::wake; throws TorchError. Host views raise from the call on; the storages are usable when it returns.
-/// Where it fails while it waits for the verdict, content that is still arriving stays guarded until the same call again.
+/// Where it fails while it waits for the verdict, content that is still arriving stays guarded until the next call.
 Report wake(const TensorShards& set, const WakeOptions& options = {});
 /// Returns when the copies are on their way. CUDA shards only: CPU code waits for no stream (kInvalidArgument).
 Ticket wake(const TensorShards& set, const std::vector<Stream>& streams, const WakeOptions& options = {});
