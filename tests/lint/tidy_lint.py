@@ -11,7 +11,7 @@ from pathlib import Path
 
 SKIPPED = 77
 MAJOR = "14"
-OURS = re.compile(r"(^|/)(allocator|shard)/.*\.(cpp|c)$")
+OURS = re.compile(r"^(allocator|shard)/.*\.(cpp|c)$")
 
 
 def clang_tidy():
