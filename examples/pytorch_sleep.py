@@ -9,10 +9,8 @@ from pathlib import Path
 
 import stillwake as sw
 import torch
-from sentence_encoder import load, tokens_of
+from sentence_encoder import SENTENCES, load, tokens_of
 from tokenizers import Tokenizer
-
-SENTENCES = ("A kitten sleeps on the sofa.", "The cat is napping on the couch.", "Interest rates rose by half a percent.")
 
 
 def attempt(use):

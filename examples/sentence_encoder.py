@@ -10,6 +10,8 @@ from tokenizers import Tokenizer
 from torch import nn
 
 WIDTH, HEADS, LAYERS, INNER, POSITIONS, WORDS, EPSILON = 384, 12, 6, 1536, 512, 30522, 1e-12
+SENTENCES = ("A kitten sleeps on the sofa.", "The cat is napping on the couch.",
+             "Interest rates rose by half a percent.")
 
 
 class Normed(nn.Module):
