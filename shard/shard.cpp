@@ -70,6 +70,8 @@ ShardState Shard::state() const { return in_reach() ? core().state() : ShardStat
 ShardStats Shard::stats() const { return in_reach() ? core().stats() : ShardStats(); }
 bool Shard::contains(const void* pointer) const { return core().reservation().contains(DeviceAddress(pointer)); }
 
+const void* Shard::first_address() const { return core().reservation().base().pointer(); }
+
 Result<void> Shard::prepare(Prepare how) {
   STILLWAKE_TRY(check_usable());
   return core_->prepare(how);

@@ -80,6 +80,8 @@ public:
   ShardStats stats() const;
   /// Whether the address lies in this shard's reservation.
   bool contains(const void* pointer) const;
+  /// The first address of the reservation, which has ShardStats::reserved_addresses bytes.
+  const void* first_address() const;
 
   /// Pins host memory for what is live now, so that the next sleep only copies. Awake only. kBackground returns at
   /// once; the next transition waits for it, and its errors come from there. Errors: kAsleep, kBusy, kOverBudget,

@@ -33,8 +33,9 @@ using ShardSet = std::vector<Shard*>;
 
 /// Blocks until everything is restored and verified: safe for every stream. Shards that are awake are left alone; one
 /// that is waking is waited for. Errors: kOutOfDeviceMemory (needed, free and largest possible bytes), kTimedOut,
-/// kBusy, kDriverCallFailed: everything still asleep, host copies untouched. kCorrupted: see Ticket::result. kLost: no
-/// shard of that device can be used.
+/// kBusy, kDriverCallFailed: everything still asleep, host copies untouched; or, where a driver call failed after the
+/// copies were on their way, waking: the same call again waits for them and tells the verdict. kCorrupted: see
+/// Ticket::result. kLost: no shard of that device can be used.
 [[nodiscard]] Result<Report> wake(const ShardSet& set, const WakeOptions& options = {});
 [[nodiscard]] Result<Report> wake(Driver& driver, const WakeOptions& options = {});
 /// Returns when the copies are on their way; the named streams wait for all of it by themselves, others through the

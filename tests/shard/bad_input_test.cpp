@@ -129,6 +129,10 @@ TEST_F(BadInput, PointersThatAreNoBlocksAreNotFreed) {
   EXPECT_OK(other.free(elsewhere));
   EXPECT_FALSE(shard.contains(&local));
   EXPECT_FALSE(shard.contains(nullptr));
+  const auto* first = static_cast<const std::byte*>(shard.first_address());
+  const std::size_t bytes = shard.stats().reserved_addresses.size();
+  EXPECT_TRUE(shard.contains(first) && shard.contains(first + bytes - 1));
+  EXPECT_FALSE(shard.contains(first - 1) || shard.contains(first + bytes));
 }
 
 TEST_F(BadInput, SetsThatCannotBeAreRefused) {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT, BUILD, CPP_COMPILER, TORCH, CLASS = (Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3].split(), Path(sys.argv[4]),
                                            sys.argv[5])
-PREFIX, SITE = BUILD / "prefix", BUILD / "site"
+PREFIX, SITE = BUILD / "prefix", BUILD.with_name(BUILD.name + "-site")
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("DESTDIR", "PYTHONPATH")}
 ENVIRONMENT["STILLWAKE_DRIVER"] = "emulated"
 OUTSIDE = ROOT / "tests/torch_plugin/outside"
@@ -37,12 +37,12 @@ class Pip(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         shutil.rmtree(SITE, ignore_errors=True)
-        # The everyday build's options, so that ccache has its objects.
+        # The everyday build's options and depth, so that ccache has its objects.
         run(sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--quiet", "--target", SITE,
-            f"-Cbuild-dir={BUILD / 'pip'}", "-Csetup-args=-Dbuildtype=debugoptimized", ROOT)
+            f"-Cbuild-dir={BUILD}", "-Csetup-args=-Dbuildtype=debugoptimized", ROOT)
 
     def python(self, text, **options):
-        return run(sys.executable, "-c", text, cwd=BUILD, **{"env": {**ENVIRONMENT, "PYTHONPATH": str(SITE)}, **options})
+        return run(sys.executable, "-c", text, cwd=SITE.parent, **{"env": {**ENVIRONMENT, "PYTHONPATH": str(SITE)}, **options})
 
     def test_it_sleeps_and_wakes(self):
         told = self.python("import torch, stillwake as sw\n"

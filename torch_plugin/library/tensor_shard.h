@@ -87,6 +87,9 @@ private:
   ShardSpec spec_;
   Owner owner_;
   std::unique_ptr<Shard> core_;
+  // The reservation's addresses, which `contains` may be asked about while the shard is closed in another thread.
+  std::uintptr_t first_address_;
+  std::uintptr_t end_address_;
   std::atomic<Shard*> open_; // null once closed
   ShardAllocator allocator_;
   Guard guard_;
