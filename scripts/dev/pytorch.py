@@ -9,7 +9,7 @@ import machine
 import tools
 from machine import ROOT, Need, say
 
-REQUIREMENTS = ROOT / "scripts/requirements-torch.txt"
+TORCH, FOR_THE_PACKAGE = (ROOT / f"scripts/requirements-{name}.txt" for name in ("torch", "package"))
 VENV_PYTHON = ROOT / ".venv/bin/python3"
 HEADERS = Need("python3-dev", "the headers of Python, for the extension module", python_header="Python.h")
 ROOM_GIB = 12  # the packages take 4.7 GiB, their archives half of that again while they are unpacked
@@ -50,22 +50,20 @@ def package_environment(build, env):
 def ensure():
     """Makes sure of torch and pytest where that can be. Answers whether something was installed."""
     installed = machine.ensure((), (HEADERS,))
-    if usable() and _has(python(), "pytest", "numpy", "safetensors", "tokenizers"):
+    if usable() and _has(python(), "pytest", "numpy", "mesonpy", "safetensors", "tokenizers"):
         return installed
     against = _reason_against()
     if against:
         say(f"going on without PyTorch and its side of Stillwake: {against}")
         return installed
     tools.make_venv()
-    names = REQUIREMENTS.read_text().splitlines()
+    lists = [FOR_THE_PACKAGE]
     if usable():  # the machine's own: keep it
-        names = [line for line in names if line.split("==")[0] in ("pytest", "iniconfig", "packaging", "pluggy",
-                                                                  "Pygments", "numpy", "meson-python",
-                                                                  "pyproject-metadata", "safetensors", "tokenizers")]
-        say("installing pytest beside the machine's own torch")
+        say("installing pytest and what else the package's tests need, beside the machine's own torch")
     else:
         say("installing torch from PyPI into .venv (4.7 GiB, a few minutes): the PyTorch side of Stillwake")
-    packages = [line for line in names if "==" in line]
+        lists.append(TORCH)
+    packages = [line for path in lists for line in path.read_text().splitlines() if "==" in line]
     command = [python(), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run([*command, *packages], stdin=subprocess.DEVNULL)
     if done.returncode != 0:
