@@ -122,6 +122,7 @@ def test_use_names_a_shard_and_goes_back(make_shard):
 
 
 def test_install_needs_a_torch_that_has_not_started_cuda(monkeypatch):
+    monkeypatch.setattr("stillwake.global_mode.driver", lambda: sw.Driver("cuda", "", 1))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with pytest.raises(sw.Busy, match="CUDA has started"):
         sw.install()

@@ -92,3 +92,68 @@ def test_an_empty_side_of_a_swap_is_refused_and_never_means_every_shard(sides, m
     with pytest.raises(sw.InvalidArgument, match="both sides"):
         sw.swap(*sides(shard))
     assert (shard.state, other.state) == ("awake", "awake")
+
+
+@pytest.mark.parametrize("call, told", [
+    (lambda: sw.is_awake("a"), "shard_of: a tensor is needed, not 'a'"),
+    (lambda: sw.address([1]), "address: a tensor is needed"),
+    (lambda: sw.shard("x", trust="no"), "trust='no'"),
+    (lambda: sw.shard("x", trust=True), "policy='frozen'"),
+    (lambda: sw.shard("x", addresses=-1), "addresses=-1"),
+    (lambda: sw.shard("x", addresses="1GiB"), "addresses='1GiB'"),
+    (lambda: sw.shard("x", device="nonsense"), "device='nonsense'"),
+    (lambda: sw.shard("x\n"), "printable"),
+    (lambda: sw.sleep(timeout="x"), "timeout='x'"),
+    (lambda: sw.sleep(timeout=-1), "timeout=-1"),
+    (lambda: sw.sleep(checked=1), "checked=1"),
+    (lambda: sw.wake(timeout=float("nan")), "timeout=nan"),
+    (lambda: sw.wake(streams=3), "streams=3"),
+    (lambda: sw.wake(streams=[None]), r"streams\[0\]"),
+    (lambda: sw.wake(first=3), "first=int"),
+    (lambda: sw.wake(first=[None]), r"first\[0\]"),
+    (lambda: sw.sleep([sw.shard("one of a list")]), "one by one"),
+    (lambda: sw.swap({"a": 1}, []), "is no shard"),
+    (lambda: sw.adopt(None, sw.shard("for none")), "NoneType"),
+    (lambda: sw.attach(torch.nn.Linear(1, 1), ema=3), "int"),
+    (lambda: sw.host_view({1, 2}), "set"),
+    (lambda: sw.install(), "emulated"),
+])
+def test_a_wrong_value_is_named_with_what_would_be_right(call, told):
+    with pytest.raises(sw.InvalidArgument, match=told):
+        call()
+
+
+def test_a_tree_that_holds_itself_is_refused(shard):
+    tree = [torch.ones(3)]
+    tree.append(tree)
+    with pytest.raises(sw.InvalidArgument, match="holds itself"):
+        sw.adopt(tree, shard)
+    assert sw.shard_of(tree[0]) is None
+
+
+def test_a_signal_is_not_late_by_the_whole_wait(make_shard):
+    import signal
+    import time
+
+    asleep, full = make_shard(), make_shard()
+    with asleep.pool():
+        tensor = torch.ones(64 << 20)
+    sw.sleep(asleep)
+    with full.pool():
+        free = sw.driver().memory()[0]
+        held = torch.empty(free - (64 << 20), dtype=torch.uint8)
+    before = signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            sw.wake(asleep, timeout=60)
+        assert time.monotonic() - start < 30
+        with pytest.raises(sw.TimedOut, match="of 0.5 s"):
+            sw.wake(asleep, timeout=0.5)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    del held
+    sw.sleep(full)
+    sw.wake(asleep)
+    assert tensor.sum() == 64 << 20

@@ -304,3 +304,37 @@ def test_a_hundred_cycles_of_the_guard_leave_no_trace(shard):
         sw.wake(shard)
         assert tensor.sum() == 45
     assert numpy.shares_memory(tensor.numpy(), tensor[2:].numpy())
+
+
+def test_what_a_pool_made_raises_asleep_and_works_awake(shard):
+    with shard.pool():
+        made = torch.ones(1000)
+        layer = torch.nn.Linear(10, 10)
+        view = made[10:20]
+    sw.sleep(shard)
+    for use in (made.sum, view.sum, made.numpy, lambda: layer(torch.ones(1, 10)), lambda: made.add_(1)):
+        with pytest.raises(RuntimeError, match="is asleep"):
+            use()
+    sw.wake(shard)
+    assert made.sum() == 1000 and view.sum() == 10 and layer(torch.ones(1, 10)).shape == (1, 10)
+
+
+def test_a_fork_of_the_process_meets_an_error_and_not_a_signal(shard):
+    import os
+
+    tensor = torch.ones(100)
+    sw.adopt([tensor], shard)
+    with shard.pool():
+        made = torch.ones(100)
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for each in (tensor, made):
+            try:
+                each.sum()
+            except RuntimeError as error:
+                refused += "was forked from" in str(error)
+        os._exit(refused)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 2
+    assert tensor.sum() == 100, "nothing changed for the parent"

@@ -376,3 +376,32 @@ def test_shards_are_made_by_many_threads_at_once_and_only_once():
     assert all(shard.name.endswith(f" {at}") for at, shard in got)
     for _, shard in got[:10]:
         shard.close()
+
+
+def test_adopting_into_a_shard_that_sleeps_and_wakes_is_refused_or_whole(shard):
+    """A storage is never moved in while a transition of the shard is under way."""
+    stop, taken = threading.Event(), []
+
+    def adopt():
+        while not stop.is_set():
+            tensor = torch.full((1000,), 5.0)
+            try:
+                sw.adopt([tensor], shard)
+            except (sw.Busy, sw.Asleep):
+                continue
+            taken.append(tensor)
+            if len(taken) > 200:
+                del taken[:100]
+
+    adopters = [threading.Thread(target=adopt) for _ in range(2)]
+    for each in adopters:
+        each.start()
+    for _ in range(150):
+        sw.sleep(shard)
+        sw.wake(shard)
+    stop.set()
+    for each in adopters:
+        each.join()
+    assert shard.state == "awake"
+    assert all(tensor.eq(5).all() for tensor in taken)
+    assert taken, "nothing was ever adopted: the test shows nothing"

@@ -122,7 +122,12 @@ def test_what_cannot_be_looked_into_is_refused_at_the_top(tree):
 @pytest.mark.parametrize("tree", [None, 3, "text", 2.5, [], {}, (), [None, 3]], ids=repr)
 def test_what_holds_no_tensor_gives_none(tree, shard):
     assert list(walk.named_tensors(tree)) == []
-    assert sw.adopt(tree, shard).moved == 0 and sw.audit(tree) == []
+    assert sw.audit(tree) == []
+    if isinstance(tree, walk.PLAIN_VALUES):
+        with pytest.raises(sw.InvalidArgument, match="holds no tensors"):
+            sw.adopt(tree, shard)
+    else:
+        assert sw.adopt(tree, shard).moved == 0
 
 
 def test_audit_names_each_storage_once_with_its_whole_size():

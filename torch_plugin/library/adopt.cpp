@@ -8,6 +8,8 @@
 
 #include <c10/core/impl/COW.h>
 
+#include <mutex>
+#include <shared_mutex>
 #include <unordered_set>
 
 namespace stillwake::pytorch {
@@ -61,11 +63,32 @@ void check(const NamedStorage& named, TensorShard& shard) {
   }
 }
 
+/// Makes sure that no transition of the shard is under way until it is destroyed.
+class Alone {
+public:
+  /// Throws kBusy, since waiting for a transition might be waiting for whoever called us from inside one.
+  Alone(const NamedStorage& named, TensorShard& shard)
+      : adopters_(shard.adoption_mutex()), gate_(shard.transition_gate(), std::try_to_lock) {
+    if (!gate_) {
+      throw TorchError(ErrorCode::kBusy, "adopting '" + named.name + "' into shard '" + shard.name() +
+                                             "': a transition of the shard is under way; it is where it was");
+    }
+  }
+
+private:
+  std::lock_guard<std::mutex> adopters_;
+  std::unique_lock<std::shared_mutex> gate_;
+};
+
 /// Exchanges the memory behind one storage. The old memory is released when the caller drops what is answered.
-c10::DataPtr move(c10::StorageImpl& storage, TensorShard& shard) {
+c10::DataPtr move(const NamedStorage& named, TensorShard& shard) {
+  const Alone alone(named, shard);
+  c10::StorageImpl& storage = *named.storage;
   c10::DataPtr inside = shard.allocator().allocate(storage.nbytes());
   copy_bytes(inside.get(), storage._mutable_data_ptr_no_checks().get(), storage.nbytes(), shard.device());
-  return storage.set_data_ptr(std::move(inside));
+  c10::DataPtr old = storage.set_data_ptr(std::move(inside));
+  shard.guard().add(named.storage);
+  return old;
 }
 
 } // namespace
@@ -94,7 +117,7 @@ AdoptReport adopt(const std::vector<NamedStorage>& storages, TensorShard& shard)
       ++report.taken_in;
     } else {
       try {
-        const c10::DataPtr old = move(storage, shard); // released here, outside of every lock of ours
+        const c10::DataPtr old = move(*named, shard); // released here, outside of every lock of ours
       } catch (const c10::OutOfMemoryError& full) {
         TORCH_CHECK_WITH(OutOfMemoryError, false, "adopting '", named->name, "' (", storage.nbytes(),
                          " bytes): ", full.what_without_backtrace(), ". ", report.moved,

@@ -75,6 +75,21 @@ void Guard::forget_the_dead() {
   }
 }
 
+void Guard::refuse_in_child(const std::string& why) {
+  std::vector<Storage> alive; // dropped without the mutex
+  // Whoever held it does not live here. Then what it guards cannot be looked at, and stays as it is.
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock) {
+    return;
+  }
+  for (const auto& [address, weak] : storages_) {
+    if (Storage storage = weak.lock()) {
+      refuse_access(*storage, why);
+      alive.push_back(std::move(storage));
+    }
+  }
+}
+
 void Guard::hold(const std::string& why) {
   std::vector<Storage> alive; // dropped without the mutex: what dies here may run Python code
   const std::lock_guard<std::mutex> flags(flags_mutex_);

@@ -30,6 +30,9 @@ public:
   /// The adopted storages that still live.
   std::vector<Storage> storages() const;
 
+  /// In a child made by fork, which has none of the memory: the storages raise for ever. Its only thread calls this.
+  void refuse_in_child(const std::string& why);
+
   /// A transition that may take their memory away begins: they raise from now on. Every hold is followed by a release.
   void hold(const std::string& why);
   void release();

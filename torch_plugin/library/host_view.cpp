@@ -51,6 +51,14 @@ at::Tensor host_view(const at::Tensor& tensor, bool write) {
     throw TorchError(ErrorCode::kBusy, "host view: shard '" + shard->name() + "' is " + to_string(state) +
                                            "; its host copy can be read while it is asleep");
   }
+  if (shard->spec().policy == Policy::kDiscard) {
+    throw TorchError(ErrorCode::kInvalidArgument, "host_view of a tensor in shard '" + shard->name() +
+                                                      "': its policy is 'discard', which keeps no host copy");
+  }
+  if (shard->spec().host_copy == HostCopy::kPacked) {
+    throw TorchError(ErrorCode::kInvalidArgument, "host_view of a tensor in shard '" + shard->name() +
+                                                      "': its host_copy is 'packed'; views need 'readable'");
+  }
   HostViews::Storage host = shard->host_views().of(shard->core(), storage, write);
   at::Tensor view = shell_for(tensor, c10::Storage(std::move(host)));
   c10::TensorImpl* impl = view.unsafeGetTensorImpl();

@@ -70,6 +70,20 @@ std::vector<HostViews::Storage> HostViews::given() const {
   return alive;
 }
 
+void HostViews::refuse_in_child(const std::string& why) {
+  std::vector<Storage> alive; // dropped without the mutex
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock) {
+    return;
+  }
+  for (const auto& [device, weak] : views_) {
+    if (Storage view = weak.lock()) {
+      refuse_access(*view, why);
+      alive.push_back(std::move(view));
+    }
+  }
+}
+
 void HostViews::hold(const std::string& why) {
   std::vector<Storage> alive; // dropped without the mutex: what dies here may run Python code
   const std::lock_guard<std::mutex> flags(flags_mutex_);

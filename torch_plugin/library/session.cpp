@@ -107,6 +107,16 @@ std::vector<TensorShard*> Session::shards() const {
   return table == nullptr ? std::vector<TensorShard*>() : *table;
 }
 
+void Session::lose_in_child() {
+  for (TensorShard* shard : shards()) {
+    const std::string why = "stillwake: shard '" + shard->name() +
+                            "' belongs to the process that this one was forked from, and its memory is not here. Start "
+                            "the process with spawn, or hand it copies";
+    shard->guard().refuse_in_child(why);
+    shard->host_views().refuse_in_child(why);
+  }
+}
+
 void Session::close(TensorShard& shard) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found =

@@ -34,6 +34,8 @@ public:
   TensorShard* find(const void* address) const noexcept;
   /// Every shard, in the order in which they were made.
   std::vector<TensorShard*> shards() const;
+  /// In a child made by fork: every adopted storage and host view raises for ever, instead of ending the process.
+  void lose_in_child();
   /// Ends a shard that has no live block: its addresses and its name are free again. Throws kBusy, naming the blocks
   /// and their bytes, and changes nothing when there are some.
   void close(TensorShard& shard);

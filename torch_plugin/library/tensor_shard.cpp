@@ -113,7 +113,7 @@ Result<void*> TensorShard::try_allocate(Bytes size, Stream stream) {
   Result<void*> block = shard.allocate(size, stream);
   if (!block) {
     // Who asks for more than a device has meets a full device, as with PyTorch's own allocators.
-    if (size > shard.stats().reserved_addresses) {
+    if (block.error().code == ErrorCode::kInvalidArgument && size > shard.stats().reserved_addresses) {
       block.error().code = ErrorCode::kOutOfDeviceMemory;
     }
     if (block.error().code == ErrorCode::kOutOfDeviceMemory) {

@@ -12,6 +12,8 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <string>
 
 namespace stillwake::pytorch {
@@ -59,6 +61,11 @@ public:
   ShardAllocator& allocator() { return allocator_; }
   Guard& guard() { return guard_; }
   HostViews& host_views() { return host_views_; }
+  /// Transitions pass it together (the core says which of them is refused); who moves a storage in passes alone, so
+  /// that no sleep comes between its new memory and its guard.
+  std::shared_mutex& transition_gate() { return transition_gate_; }
+  /// Those that move storages in, one after the other.
+  std::mutex& adoption_mutex() { return adoption_mutex_; }
 
   /// Memory for `stream`; never null. Throws as ShardAllocator::allocate.
   void* allocate(Bytes size, Stream stream);
@@ -94,6 +101,8 @@ private:
   ShardAllocator allocator_;
   Guard guard_;
   HostViews host_views_;
+  std::mutex adoption_mutex_; // taken before the gate
+  std::shared_mutex transition_gate_;
 };
 
 /// Where PyTorch's next operator of this thread on the device goes; null for CPU tensors, which have no stream.

@@ -4,6 +4,8 @@
 #include "torch_plugin/library/torch_error.h"
 
 #include <optional>
+#include <set>
+#include <shared_mutex>
 #include <utility>
 #include <vector>
 
@@ -46,6 +48,11 @@ std::optional<std::uint64_t> wakes_of_sleeping(TensorShard& shard) {
 class Held {
 public:
   Held(TensorShards leaving, TensorShards coming) : leaving_(std::move(leaving)), coming_(std::move(coming)) {
+    std::set<TensorShard*> all(leaving_.begin(), leaving_.end()); // each once
+    all.insert(coming_.begin(), coming_.end());
+    for (TensorShard* shard : all) {
+      gates_.emplace_back(shard->transition_gate());
+    }
     for (TensorShard* shard : leaving_) {
       shard->guard().hold("stillwake: shard '" + shard->name() +
                           "' is asleep: its device memory is given back. Wake it before this tensor is used, or read "
@@ -80,6 +87,7 @@ private:
     shard.guard().settle([&shard, waking] { return is_usable(shard, waking); });
   }
 
+  std::vector<std::shared_lock<std::shared_mutex>> gates_; // first, so that they open last
   TensorShards leaving_;
   TensorShards coming_;
   bool streams_wait_ = false;

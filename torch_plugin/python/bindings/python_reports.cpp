@@ -79,6 +79,11 @@ void bind_stats(py::module_& module) {
   stats.def_readonly("queued_frees", &ShardStats::queued_frees);
   stats.def_readonly("sleeps", &ShardStats::sleeps);
   stats.def_readonly("wakes", &ShardStats::wakes);
+  stats.def("__repr__", [](const ShardStats& self) {
+    return "<" + std::to_string(self.blocks) + " blocks of " + std::to_string(self.allocated.count()) + " bytes, " +
+           std::to_string(self.mapped.count()) + " on the device, " + std::to_string(self.host_pinned.count()) +
+           " pinned on the host, " + std::to_string(self.sleeps) + " sleeps>";
+  });
 }
 
 void bind_adopt_report(py::module_& module) {

@@ -11,6 +11,8 @@
     view = sw.host_view(model.weight)  # a CPU tensor on the pinned copy
     sw.wake()                        # the same addresses, the same bytes
 """
+import os
+
 import torch
 
 from ._build import TORCH as _BUILT_FOR
@@ -39,6 +41,8 @@ from .global_mode import install, library_path, use  # noqa: E402
 from .host_views import host_view  # noqa: E402
 from .shards import Shard, shard  # noqa: E402
 from .transitions import awake, is_awake, prepare, sleep, stats, swap, trim, wake  # noqa: E402
+
+os.register_at_fork(after_in_child=_cpu.lose_in_child)  # a child has none of the memory: tensors raise there
 
 Report, ReportStep, ShardStats, Ticket = _cpu.Report, _cpu.ReportStep, _cpu.ShardStats, _cpu.Ticket
 

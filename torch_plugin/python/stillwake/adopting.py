@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import torch
 
-from . import _cpu, fsdp, walk
+from . import _cpu, arguments, fsdp, walk
 from .driver import driver
 from .errors import Error, InvalidArgument
 from .shards import Shard, wrapper_of
@@ -69,6 +69,12 @@ def _is_elsewhere(tensor: torch.Tensor, shard: Shard) -> bool:
     return tensor.device.type == "cpu" and shard.device.type != "cpu"
 
 
+def check_tree(tree: Any) -> None:
+    if isinstance(tree, walk.PLAIN_VALUES):
+        raise InvalidArgument(f"adopt {tree!r}: a {type(tree).__name__} holds no tensors; a tensor, module, optimizer or a "
+                              "list or mapping of them is needed")
+
+
 def adopt(tree: Any, shard: Shard) -> Adopted:
     """Moves what exists already into a shard: one copy, once, identity kept.
 
@@ -87,7 +93,9 @@ def adopt(tree: Any, shard: Shard) -> Adopted:
     inside or wholly where it was, and the message says which. CPU tensors beside a CUDA shard are passed over, with a
     warning for parameters.
     """
-    return _adopt(tree, shard, keep_others=False)[0]
+    check_tree(tree)
+    with walk.refusing_cycles(tree):
+        return _adopt(tree, shard, keep_others=False)[0]
 
 
 def adopt_the_rest(tree: Any, shard: Shard) -> tuple[Adopted, list[Shard]]:
@@ -206,18 +214,21 @@ def audit(*trees: Any) -> list[StrayTensor]:
     """The tensors in modules, optimizers and pytrees that live in no shard: name, bytes of the storage, device.
 
     Each storage once. An empty list means that a sleep of every shard gives all their memory back. Nothing is changed.
+    Of a module it looks at parameters and buffers; a tensor kept as a plain attribute is seen when it is passed itself.
     """
-    return [stray for stray, _, _ in strays_of([(tree, None) for tree in trees])]
+    return [stray for stray, _, _ in strays_of([(tree, None) for tree in trees if tree is not None])]
 
 
 def shard_of(tensor: torch.Tensor) -> Optional[Shard]:
     """The shard that a tensor lives in, or None."""
+    arguments.tensor(tensor, "shard_of")
     return next((wrapper_of(_cpu.shard_of(walk.storage_of("tensor", inner)._cdata))
                  for inner in walk.innermost(tensor)), None)
 
 
 def address(tensor: torch.Tensor) -> int:
     """What `tensor.data_ptr()` is while awake; answered asleep, too. 0 for an empty tensor."""
+    arguments.tensor(tensor, "address")
     inner = walk.innermost(tensor)[0]
     start = _cpu.address(walk.storage_of("tensor", inner)._cdata)
     return start + inner.storage_offset() * inner.element_size() if start and inner.numel() else 0

@@ -133,6 +133,7 @@ def attach(model: Union[torch.nn.Module, list[torch.nn.Module]],
         homes.append((_as_shard(ema_shard), [ema]))
     for _, trees in homes:
         for tree in trees:
+            adopting.check_tree(tree)
             list(walk.named_storages(tree))  # what cannot be walked is refused before anything moves
     shards: list[Shard] = []
     with ranks.together(chosen, "attach"):

@@ -7,6 +7,7 @@ from typing import Optional
 import torch
 
 from . import _cpu
+from .driver import driver
 from .errors import Busy, InvalidArgument
 from .shards import Shard, wrapper_of
 
@@ -33,6 +34,9 @@ def install() -> None:
 
     Raises `Busy` when CUDA has started: PyTorch cannot change its allocator then; use `Shard.pool` and `adopt`.
     """
+    if driver().kind != "cuda":
+        raise InvalidArgument("stillwake.install: PyTorch's CUDA allocator needs the CUDA driver, and this process has the "
+                              "emulated one; CPU tensors go into shards by shard.pool() and stillwake.adopt")
     if torch.cuda.is_initialized():
         raise Busy("stillwake.install: CUDA has started in this process, and PyTorch cannot change its allocator any more; "
                    "call it first, or use shard.pool() and stillwake.adopt")

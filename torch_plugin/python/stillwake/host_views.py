@@ -2,6 +2,8 @@
 """host_view: sleeping tensors as CPU tensors on their pinned bytes, without a copy."""
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import _cpu, walk
+from .errors import InvalidArgument
 
 
 def _rebuilt(tensor: torch.Tensor, views: dict[int, torch.Tensor]) -> torch.Tensor:
@@ -45,7 +48,12 @@ def host_view(tree: Any, write: bool = False) -> Any:
         tree = tree.state_dict(keep_vars=True)
     elif isinstance(tree, torch.optim.Optimizer):
         tree = tree.state_dict()
-    leaves, spec = pytree.tree_flatten(tree)
+    with walk.refusing_cycles(tree):
+        leaves, spec = pytree.tree_flatten(tree)
+    for leaf in leaves:
+        if isinstance(leaf, (Mapping, set, frozenset)) or (dataclasses.is_dataclass(leaf) and not isinstance(leaf, type)):
+            raise InvalidArgument(f"host_view: a {type(leaf).__name__} is no registered pytree, so a copy of it with views "
+                                  "inside cannot be made; give a dict or a list of its tensors")
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     inner = [part for tensor in tensors for part in walk.innermost(tensor)]
     views = dict(zip(map(id, inner), _cpu.host_views(inner, write)))

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Iterator, Optional, Union
 
 import torch
 
-from . import _cpu, adopting, fsdp, walk
-from .errors import InvalidArgument, Stray
+from . import _cpu, adopting, arguments, fsdp, walk
+from .errors import InvalidArgument, Stray, TimedOut
 from .shards import Shard, all_shards
 
 _log = logging.getLogger("stillwake")
+_SLICE = 0.2  #: seconds
 
 
 def _checked(shards: Iterable[Any]) -> list[Shard]:
     chosen = list(shards)
     for each in chosen:
         if not isinstance(each, Shard):
-            raise InvalidArgument(f"{each!r} is no shard; a set is made of what stillwake.shard() returns")
+            inside = "; pass its shards one by one: f(*shards)" if isinstance(each, (list, tuple, set)) else ""
+            told = f"a {type(each).__name__}" if isinstance(each, torch.Tensor) else repr(each)
+            raise InvalidArgument(f"{told} is no shard; a set is made of what stillwake.shard() returns{inside}")
     return chosen
 
 
@@ -31,7 +35,7 @@ def _set(shards: tuple[Shard, ...]) -> list[Shard]:
 
 def _side(given: Union[Shard, Iterable[Shard]]) -> list[Shard]:
     """One side of a swap. An empty one stays empty: it never means every shard."""
-    return _checked(given if isinstance(given, Iterable) and not isinstance(given, str) else (given,))
+    return _checked(given if isinstance(given, (list, tuple, set, frozenset)) else (given,))
 
 
 def _raw(shards: Iterable[Shard]) -> list:
@@ -87,16 +91,35 @@ def sleep_with(shards: tuple[Shard, ...], also: Iterable[tuple[Any, Shard]], tim
                strays: str) -> "_cpu.Report":
     """As `sleep`; strays are looked for in these trees (mappings and lists cannot be followed weakly), too."""
     chosen = _set(shards)
+    limit, twice = arguments.seconds(timeout), arguments.flag(checked, "checked")
     _look_for_strays(chosen, strays, also)
-    return _cpu.sleep(_raw(chosen), timeout, checked)
+    return _cpu.sleep(_raw(chosen), limit, twice)
 
 
 def _ranges(first: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
+    if isinstance(first, torch.Tensor) or not isinstance(first, Iterable):
+        raise InvalidArgument(f"first={type(first).__name__}: a list of tensors is needed")
     ranges = []
-    for name, inner, storage in walk.named_storages(list(first)):
+    wanted = [arguments.tensor(each, f"first[{number}]") for number, each in enumerate(first)]
+    for name, inner, storage in walk.named_storages(wanted):
         if storage.nbytes() > 0:
             ranges.append((_cpu.address(storage._cdata), storage.nbytes()))
     return ranges
+
+
+def _in_slices(attempt: Callable[[Optional[float]], Any], limit: Optional[float]) -> Any:
+    """Waits for device memory in short slices, which hold nothing when they end: between them Python looks at signals,
+    so that Ctrl-C is not late by the whole limit."""
+    if limit is None or limit <= _SLICE:
+        return attempt(limit)
+    until = time.monotonic() + limit
+    while True:
+        left = until - time.monotonic()
+        try:
+            return attempt(max(0.0, min(left, _SLICE)))
+        except TimedOut as error:
+            if left <= _SLICE:
+                raise TimedOut(f"{error} (the last {_SLICE:g} of {limit:g} s that were given)") from None
 
 
 def wake(*shards: Shard, timeout: Optional[float] = None, streams: Optional[Sequence[Any]] = None,
@@ -115,11 +138,13 @@ def wake(*shards: Shard, timeout: Optional[float] = None, streams: Optional[Sequ
     call again tells the verdict: until then what is still arriving raises. `Corrupted`: what was restored is not what was
     saved; the shard keeps its backing and refuses to sleep.
     """
-    chosen = _set(shards)
+    chosen, limit, ranges = _raw(_set(shards)), arguments.seconds(timeout), _ranges(first)
     if streams is None:
-        return _cpu.wake(_raw(chosen), timeout, _ranges(first))
-    handles = [stream.cuda_stream if hasattr(stream, "cuda_stream") else int(stream) for stream in streams]
-    return _cpu.wake_for_streams(_raw(chosen), handles, timeout, _ranges(first))
+        return _in_slices(lambda slice_: _cpu.wake(chosen, slice_, ranges), limit)
+    if isinstance(streams, (str, bytes)) or not isinstance(streams, Iterable):
+        raise InvalidArgument(f"streams={streams!r}: a list of CUDA streams is needed, or None")
+    handles = [arguments.stream(each, f"streams[{number}]") for number, each in enumerate(streams)]
+    return _in_slices(lambda slice_: _cpu.wake_for_streams(chosen, handles, slice_, ranges), limit)
 
 
 def swap(outgoing: Union[Shard, Sequence[Shard]], incoming: Union[Shard, Sequence[Shard]], *,
@@ -131,8 +156,10 @@ def swap(outgoing: Union[Shard, Sequence[Shard]], incoming: Union[Shard, Sequenc
     On an error `outgoing` is awake with its content and `incoming` asleep with its host copy.
     """
     leaving, coming = _side(outgoing), _side(incoming)
+    limit, twice = arguments.seconds(timeout), arguments.flag(checked, "checked")
+    wait = arguments.seconds(wake_timeout, "wake_timeout")
     _look_for_strays(leaving, strays, ())
-    return _cpu.swap(_raw(leaving), _raw(coming), timeout, checked, wake_timeout)
+    return _cpu.swap(_raw(leaving), _raw(coming), limit, twice, wait)
 
 
 @contextmanager

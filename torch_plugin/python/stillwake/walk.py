@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .errors import InvalidArgument
 
 Named = tuple[str, torch.Tensor]
+PLAIN_VALUES = (int, float, complex, str, bytes, bool, type(None))
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -64,9 +66,18 @@ def named_tensors(tree: Any, name: str = "", with_params: bool = False) -> Itera
     elif not isinstance(tree, type) and type(tree) in pytree.SUPPORTED_NODES:
         for path, value in pytree.tree_flatten_with_path(tree)[0]:
             yield from named_tensors(value, name + pytree.keystr(path), with_params)
-    elif not name and not isinstance(tree, (int, float, complex, str, bytes, bool, type(None))):
+    elif not name and not isinstance(tree, PLAIN_VALUES):
         raise InvalidArgument(f"a {type(tree).__name__} is no tensor, module, optimizer, mapping, sequence, dataclass or "
                               "registered pytree; give its tensors, for example as a list")
+
+
+@contextmanager
+def refusing_cycles(tree: Any) -> Iterator[None]:
+    """What holds itself ends in Python's limit of recursion: `InvalidArgument`."""
+    try:
+        yield
+    except RecursionError:
+        raise InvalidArgument(f"this {type(tree).__name__} is nested too deep to be walked, or holds itself") from None
 
 
 def dtensor() -> Any:
@@ -86,6 +97,11 @@ def innermost(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (tensor,)
 
 
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether an innermost tensor has a storage on a real device."""
+    return tensor.layout == torch.strided and tensor.device.type != "meta" and type(tensor) in _PLAIN
+
+
 def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
     """The storage of an innermost tensor; `InvalidArgument` for one that has none."""
     if tensor.layout != torch.strided:
@@ -100,6 +116,7 @@ def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
 
 def named_storages(tree: Any, with_params: bool = False) -> Iterator[tuple[str, torch.Tensor, torch.UntypedStorage]]:
     """Name, innermost tensor and storage of everything in the tree, storages repeated as often as they are used."""
-    for name, tensor in named_tensors(tree, "", with_params):
-        for inner in innermost(tensor):
-            yield name, inner, storage_of(name, inner)
+    with refusing_cycles(tree):
+        for name, tensor in named_tensors(tree, "", with_params):
+            for inner in innermost(tensor):
+                yield name, inner, storage_of(name, inner)
