@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// While a Pool lives, new tensors that its thread makes on the shard's device live in the shard.
+// While a Pool lives, new tensors that its thread makes on the shard's device live in the shard. Adopt them afterwards
+// (nothing moves), and they raise when they are used while the shard sleeps.
 #pragma once
 
 #include "torch_plugin/library/tensor_shard.h"
