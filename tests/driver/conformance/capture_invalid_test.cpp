@@ -129,7 +129,7 @@ TEST_F(CaptureInvalid, AThreadInItsOwnModeIsKeptFromItsOwnCaptureOnly) {
 }
 
 TEST_F(CaptureInvalid, AModeThatIsNoneIsRefused) {
-  auto mode = static_cast<CUstreamCaptureMode>(7);
+  auto mode = static_cast<CUstreamCaptureMode>(3); // within the bits of the type, and none of its values
   EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuThreadExchangeStreamCaptureMode(&mode));
   EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuThreadExchangeStreamCaptureMode(nullptr));
 }
