@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 /// Does something once, right after a copy out of the shard was queued: its pages were hashed by then.
 class AfterACopyOut {
 public:
-  AfterACopyOut(DriverTable& table, const Shard& shard, std::function<void()> then)
+  AfterACopyOut(DriverTable& table, const Shard& shard, std::function<void(CUstream)> then)
       : table_(table), shard_(shard), real_(table.cuMemcpyDtoHAsync), then_(std::move(then)) {
     table_.cuMemcpyDtoHAsync.bind_method<&AfterACopyOut::call>(table_.gate, CallId::cuMemcpyDtoHAsync, *this);
   }
@@ -22,7 +22,7 @@ public:
   CUresult call(void* to, CUdeviceptr from, std::size_t size, CUstream stream) {
     const CUresult result = real_(to, from, size, stream);
     if (shard_.contains(DeviceAddress(from).pointer()) && !over_.exchange(true)) {
-      then_();
+      then_(stream);
     }
     return result;
   }
@@ -31,7 +31,7 @@ private:
   DriverTable& table_;
   const Shard& shard_;
   decltype(DriverTable::cuMemcpyDtoHAsync) real_;
-  std::function<void()> then_;
+  std::function<void(CUstream)> then_;
   std::atomic<bool> over_{false};
 };
 
@@ -79,10 +79,9 @@ protected:
   }
   /// Swaps while somebody writes one byte of the outgoing set's first page, after it was saved.
   Result<Report> swap_while_written(bool checked) {
-    OwnedStream stream = make_stream();
-    AfterACopyOut writer(table(), *out_.shard, [&] {
-      queue_fill(static_cast<std::byte*>(out_.blocks[0].at) + 1000, Bytes(1), 0xff, stream.get());
-      EXPECT_OK(stream.synchronize());
+    // On the copy's own stream, so that it comes after it and races with nothing.
+    AfterACopyOut writer(table(), *out_.shard, [&](CUstream stream) {
+      queue_fill(static_cast<std::byte*>(out_.blocks[0].at) + 1000, Bytes(1), 0xff, stream);
     });
     SleepOptions options;
     options.checked = checked;
@@ -129,7 +128,8 @@ TEST_F(SwapOptions, CheckedItWaitsForWorkWithTheTimeOfTheSleep) {
   options.checked = true;
   options.timeout = milliseconds(50);
   {
-    AfterACopyOut writer(table(), *out_.shard, [&] { hold(gate, stream.get()); }); // work that begins in the middle
+    AfterACopyOut writer(table(), *out_.shard,
+                         [&](CUstream) { hold(gate, stream.get()); }); // work that begins in the middle
     EXPECT_CODE(swap({&*out_.shard}, {&*in_.shard}, options), ErrorCode::kTimedOut);
   }
   gate.open();
