@@ -63,7 +63,7 @@ class Shard:
     @contextmanager
     def pool(self) -> Iterator["Shard"]:
         """New tensors that this thread makes inside live in the shard, and raise when they are used while it sleeps.
-        Wrap construction, not training steps: each operator inside takes some 20 us longer.
+        Wrap construction, not training steps: each operator inside is looked at, too.
 
         Raises `Asleep` for a sleeping shard and `InvalidArgument` when the thread is inside it already. When the device
         is full, what leaves the block is `OutOfMemory`, which is a `torch.OutOfMemoryError`, too.
