@@ -4,8 +4,6 @@
 #include "shard/reach.h"
 #include "shard/shard_core.h"
 
-#include <vector>
-
 namespace stillwake {
 
 const char* to_string(ShardState state) {
@@ -31,14 +29,7 @@ Result<Shard> Shard::create(Driver& driver, ShardOptions options) {
 Shard::Shard(std::unique_ptr<ShardCore> core) : core_(std::move(core)) {}
 Shard::Shard(Shard&&) noexcept = default;
 Shard& Shard::operator=(Shard&&) noexcept = default;
-Shard::~Shard() {
-  if (driver_is_out_of_reach() && core_ != nullptr) {
-    // Kept for ever on purpose, locks and threads with it: in a forked child they are as the fork found them.
-    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory at exit the process ends either way
-    static auto* const kept = new std::vector<std::unique_ptr<ShardCore>>;
-    kept->push_back(std::move(core_));
-  }
-}
+Shard::~Shard() = default;
 
 ShardCore& Shard::core() const { return not_moved_from(core_, "Shard"); }
 

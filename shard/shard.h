@@ -3,6 +3,7 @@
 // never change; only what lies behind them comes and goes.
 #pragma once
 
+#include "allocator/base/kept_at_exit.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/driver.h"
 #include "allocator/heap/block_kind.h"
@@ -105,7 +106,7 @@ public:
 private:
   Result<void> check_usable() const;
   explicit Shard(std::unique_ptr<ShardCore> core);
-  std::unique_ptr<ShardCore> core_;
+  KeptAtExit<ShardCore> core_;
 };
 
 } // namespace stillwake

@@ -8,6 +8,7 @@
 #include "allocator/base/dynamic_library.h"
 #include "allocator/base/error.h"
 #include "allocator/base/hexadecimal.h"
+#include "allocator/base/kept_at_exit.h"
 #include "allocator/base/log.h"
 #include "allocator/base/moved_from.h"
 #include "allocator/base/process_exit.h"

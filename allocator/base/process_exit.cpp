@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <pthread.h>
+#include <vector>
 
 namespace stillwake {
 namespace {
@@ -28,5 +29,15 @@ void note_process_start() {
 }
 
 bool driver_is_out_of_reach() { return exiting || forked; }
+
+void keep_within_reach(const void* leaked) {
+  // Never destroyed: statics of any order come here at exit.
+  // NOLINTBEGIN(bugprone-unhandled-exception-at-new): without memory at exit the process ends either way
+  static auto* const mutex = new std::mutex;
+  static auto* const kept = new std::vector<const void*>;
+  // NOLINTEND(bugprone-unhandled-exception-at-new)
+  const std::lock_guard<std::mutex> lock(*mutex);
+  kept->push_back(leaked);
+}
 
 } // namespace stillwake

@@ -11,5 +11,7 @@ void note_process_start();
 void watch_for_exit();
 /// True while exit handlers run, and in a forked child of the process that opened a driver.
 bool driver_is_out_of_reach();
+/// Remembers for ever what is leaked on purpose, so that leak checkers reach it. Any thread.
+void keep_within_reach(const void* leaked);
 
 } // namespace stillwake

@@ -70,20 +70,8 @@ Result<std::vector<std::string>> device_names(DriverTable& table) {
 Driver::Driver(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Driver::Driver(Driver&&) noexcept = default;
 
-Driver& Driver::operator=(Driver&& other) noexcept {
-  Driver taken(std::move(other));
-  std::swap(impl_, taken.impl_);
-  return *this;
-}
-
-Driver::~Driver() {
-  if (driver_is_out_of_reach() && impl_ != nullptr) {
-    // Kept for ever on purpose, and within reach of leak checkers: nothing behind it may be called any more.
-    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory at exit the process ends either way
-    static auto* const kept = new std::vector<std::unique_ptr<Impl>>;
-    kept->push_back(std::move(impl_));
-  }
-}
+Driver& Driver::operator=(Driver&&) noexcept = default;
+Driver::~Driver() = default;
 
 Result<Driver> Driver::open(DriverOptions options) {
   note_process_start();

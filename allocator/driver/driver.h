@@ -6,6 +6,7 @@
 #pragma once
 
 #include "allocator/base/clock.h"
+#include "allocator/base/kept_at_exit.h"
 #include "allocator/base/log.h"
 #include "allocator/base/result.h"
 #include "allocator/base/units.h"
@@ -93,7 +94,7 @@ private:
   struct Impl;
   explicit Driver(std::unique_ptr<Impl> impl);
   Impl& impl() const;
-  std::unique_ptr<Impl> impl_;
+  KeptAtExit<Impl> impl_;
 };
 
 } // namespace stillwake

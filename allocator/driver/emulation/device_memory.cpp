@@ -18,10 +18,11 @@ namespace {
 // Every byte has its high bit set, so none is zero; words differ from their neighbours, and read as a float or an
 // integer they are nonsense.
 const std::vector<std::uint64_t>& pattern_page() {
-  static const std::vector<std::uint64_t> page = [] {
-    std::vector<std::uint64_t> words(kPageBytes.size() / sizeof(std::uint64_t));
+  // Never destroyed: another thread may be taking memory while the process exits.
+  static const auto& page = *[] {
+    auto* const words = new std::vector<std::uint64_t>(kPageBytes.size() / sizeof(std::uint64_t));
     std::uint64_t mixed = 0;
-    for (std::uint64_t& word : words) {
+    for (std::uint64_t& word : *words) {
       mixed += 0x9E3779B97F4A7C15;
       word = (mixed ^ (mixed >> 29)) | 0x8080808080808080;
     }
