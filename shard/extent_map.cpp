@@ -47,6 +47,21 @@ Result<std::vector<Physical>> take_pages(Device& device, Pages count) {
   return handles;
 }
 
+Result<std::vector<Physical>> take_run(Device& device, Pages count, BlockKind kind) {
+  if (kind != BlockKind::kOneHandle) {
+    return take_pages(device, count);
+  }
+  auto handle = Physical::create(device, count);
+  if (!handle) {
+    Error error = std::move(handle).error();
+    return failure(error.code == ErrorCode::kOutOfDeviceMemory ? out_of_memory(device, count, std::move(error))
+                                                               : error);
+  }
+  std::vector<Physical> handles;
+  handles.push_back(std::move(*handle));
+  return handles;
+}
+
 ExtentMap::ExtentMap(Reservation& reservation, std::vector<DeviceIndex> devices)
     : reservation_(reservation), devices_(std::move(devices)) {}
 
@@ -54,11 +69,9 @@ Result<PageRange> ExtentMap::grow(PageRange hole, Pages at_least, BlockKind kind
   STILLWAKE_CHECK_LE(at_least, hole.count);
   std::vector<Physical> handles;
   if (kind == BlockKind::kOneHandle) {
-    auto handle = Physical::create(reservation_.device(), at_least);
-    if (!handle) {
-      return failure(out_of_memory(reservation_.device(), at_least, std::move(handle).error()));
-    }
-    handles.push_back(std::move(*handle));
+    auto taken = take_run(reservation_.device(), at_least, kind);
+    STILLWAKE_TRY(taken);
+    handles = std::move(*taken);
   } else {
     const Pages wanted = std::max(at_least, smaller(next_growth_, hole.count));
     auto taken = take_pages(reservation_.device(), wanted);

@@ -31,6 +31,8 @@ constexpr Pages kLargestGrowth{128};
 /// Takes `count` pages of the device in handles as large as it has, down to one page. kOutOfDeviceMemory says needed,
 /// free and largest possible bytes; nothing is held then.
 [[nodiscard]] Result<std::vector<Physical>> take_pages(Device& device, Pages count);
+/// The same for pages of one kind: those of a block on one handle are one, or nothing.
+[[nodiscard]] Result<std::vector<Physical>> take_run(Device& device, Pages count, BlockKind kind);
 
 class ExtentMap {
 public:

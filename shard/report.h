@@ -11,7 +11,9 @@
 
 namespace stillwake {
 
-/// One step of a transition: host time from its begin to its end, and the bytes it worked on (0: not by bytes).
+/// One step of a transition: the host time spent in it, and the bytes it worked on (0: not by bytes). Steps may run at
+/// once (a wake creates and maps later pages, and queues their copies, while earlier ones are restored): their sum may
+/// be more than the whole.
 struct ReportStep {
   std::string name;
   Duration took{0};

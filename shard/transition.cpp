@@ -26,19 +26,12 @@ Result<Report> sleep_cores(const std::vector<ShardCore*>& cores, const SleepOpti
   return (*stage)->commit();
 }
 
-Result<std::shared_ptr<Waking>> start_waking(const std::vector<ShardCore*>& cores, const std::vector<Stream>& streams,
-                                             const WakeOptions& options) {
-  auto stage = WakeStage::prepare(cores, options);
-  STILLWAKE_TRY(stage);
-  return (*stage)->commit(streams);
-}
-
 Result<Report> wake_cores(const std::vector<ShardCore*>& cores, const WakeOptions& options) {
   STILLWAKE_TRY(check_options(options, cores));
   if (cores.empty()) {
     return nothing_to_do(Report::Kind::kWake);
   }
-  auto waking = start_waking(cores, {}, options);
+  auto waking = WakeStage::wake(cores, {}, options);
   STILLWAKE_TRY(waking);
   return (*waking)->result();
 }
@@ -86,7 +79,7 @@ Result<Report> wake(Driver& driver, const WakeOptions& options) {
 Result<Ticket> wake(const ShardSet& set, const std::vector<Stream>& streams, const WakeOptions& options) {
   auto cores = cores_of_some(set);
   STILLWAKE_TRY(cores);
-  auto waking = start_waking(*cores, streams, options);
+  auto waking = WakeStage::wake(*cores, streams, options);
   STILLWAKE_TRY(waking);
   return Ticket(std::move(*waking));
 }

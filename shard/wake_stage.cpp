@@ -66,24 +66,37 @@ Result<std::unique_ptr<WakeStage>> WakeStage::begin(const std::vector<ShardCore*
   std::unique_ptr<WakeStage> stage(new WakeStage(options, *set.front()->device().table().clock));
   STILLWAKE_TRY(stage->hold(set));
   stage->plan();
+  stage->report_.steps.push_back({"plan", stage->clock_.now() - stage->begin_, Bytes()});
   return stage;
 }
 
 Result<std::unique_ptr<WakeStage>> WakeStage::prepare(const std::vector<ShardCore*>& set, const WakeOptions& options) {
   auto begun = begin(set, options);
   STILLWAKE_TRY(begun);
-  std::unique_ptr<WakeStage> stage = std::move(*begun);
-  const TimePoint begin = stage->clock_.now();
-  stage->report_.steps.push_back({"plan", begin - stage->begin_, Bytes()});
-  STILLWAKE_TRY(stage->note_loss(stage->take_all()));
-  const TimePoint created = stage->clock_.now();
-  stage->report_.steps.push_back({"create", created - begin, Bytes()});
-  STILLWAKE_TRY(stage->note_loss(stage->map()));
-  stage->report_.steps.push_back({"map", stage->clock_.now() - created, stage->report_.mapped});
-  for (Part& part : stage->parts_) {
-    part.core->set_state(ShardState::kStagedWake);
+  STILLWAKE_TRY((*begun)->take_and_map());
+  return begun;
+}
+
+Result<std::shared_ptr<Waking>> WakeStage::wake(const std::vector<ShardCore*>& set, const std::vector<Stream>& streams,
+                                                const WakeOptions& options) {
+  auto begun = begin(set, options);
+  STILLWAKE_TRY(begun);
+  WakeStage& stage = **begun;
+  STILLWAKE_TRY(stage.check_streams(streams));
+  if (stage.seems_to_fit()) {
+    auto waking = stage.supply_and_restore(streams);
+    if (waking) {
+      return waking;
+    }
+    stage.give_memory_back();
+    if (waking.error().code != ErrorCode::kOutOfDeviceMemory) {
+      return failure(stage.note_loss(failure(std::move(waking).error())).error());
+    }
+    // It did not fit after all, in pieces or because a neighbour was quicker: all of it first, then.
+    stage.report_.steps.resize(1); // the plan stands
   }
-  return stage;
+  STILLWAKE_TRY(stage.take_and_map());
+  return stage.commit(streams);
 }
 
 Result<void> WakeStage::hold(const std::vector<ShardCore*>& set) {
@@ -149,21 +162,22 @@ std::vector<DeviceNeed> WakeStage::needs() const {
   return needs;
 }
 
+// A driver that cannot say makes it the careful way.
+bool WakeStage::seems_to_fit() const {
+  for (const DeviceNeed& need : needs()) {
+    const auto memory = need.device->memory_info();
+    if (!memory || memory->first < Bytes(need.pages)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 Result<void> WakeStage::take_once() {
   for (Part& part : parts_) {
     Device& device = part.core->device();
     for (const MappedRun& run : part.missing) {
-      Result<std::vector<Physical>> handles = std::vector<Physical>();
-      if (run.kind == BlockKind::kOneHandle) {
-        auto handle = Physical::create(device, run.pages.count);
-        if (handle) {
-          handles->push_back(std::move(*handle));
-        } else {
-          handles = failure(std::move(handle).error());
-        }
-      } else {
-        handles = take_pages(device, run.pages.count);
-      }
+      auto handles = take_run(device, run.pages.count, run.kind);
       if (handles) {
         part.handles.push_back(std::move(*handles));
         continue;
@@ -199,6 +213,20 @@ Result<void> WakeStage::take_all() {
     }
     STILLWAKE_TRY(shortage.wait(std::move(taken).error(), needs()));
   }
+}
+
+Result<void> WakeStage::take_and_map() {
+  const TimePoint begin = clock_.now();
+  STILLWAKE_TRY(note_loss(take_all()));
+  const TimePoint created = clock_.now();
+  report_.mapped = Bytes();
+  report_.steps.push_back({"create", created - begin, Bytes()});
+  STILLWAKE_TRY(note_loss(map()));
+  report_.steps.push_back({"map", clock_.now() - created, report_.mapped});
+  for (Part& part : parts_) {
+    part.core->set_state(ShardState::kStagedWake);
+  }
+  return {};
 }
 
 Result<void> WakeStage::map() {
@@ -258,7 +286,9 @@ std::vector<WantedPages> WakeStage::wanted_first() const {
   return wanted;
 }
 
-Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards) {
+Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards, std::vector<PageSupply>* supplies) {
+  report_.copied = Bytes(); // a start that failed may have counted
+  report_.copies = 0;
   std::vector<RestorePlan> plans;
   for (Part& part : parts_) {
     WakingShard shard(*part.core);
@@ -286,8 +316,18 @@ Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards
       continue;
     }
     WakingJob& job = jobs.back();
-    const std::size_t shard = job.owners.front().shard;
-    auto restore = shards[shard].core->engine().restore(std::move(plan.tasks), options_.chunk);
+    SupplyTasks supply;
+    if (supplies != nullptr) {
+      supply = [&](std::size_t first, std::size_t end) -> Result<void> {
+        for (std::size_t task = first; task < end; ++task) {
+          const auto [shard, page] = job.owners[task];
+          STILLWAKE_TRY((*supplies)[shard].supply(page, parts_[shard].extents));
+        }
+        return {};
+      };
+    }
+    TransferEngine& engine = shards[job.owners.front().shard].core->engine();
+    auto restore = engine.restore(std::move(plan.tasks), options_.chunk, supply);
     STILLWAKE_TRY(restore);
     job.restore = std::move(*restore);
     report_.copies += job.restore->copies();
@@ -300,26 +340,56 @@ Result<std::shared_ptr<Waking>> WakeStage::commit(const std::vector<Stream>& str
     return failure(ErrorCode::kInvalidArgument, "this wake was committed or abandoned before; stage a new one");
   }
   STILLWAKE_TRY(check_streams(streams));
-  const TimePoint begin = clock_.now();
-  std::vector<WakingShard> shards;
-  auto jobs = start(shards);
-  if (!jobs) {
-    auto failed = note_loss(failure(std::move(jobs).error()));
+  auto waking = restore(streams);
+  if (!waking) {
+    auto failed = note_loss(failure(std::move(waking).error()));
     abandon();
     return failure(std::move(failed).error());
   }
+  return waking;
+}
+
+Result<std::shared_ptr<Waking>> WakeStage::restore(const std::vector<Stream>& streams) {
+  const TimePoint begin = clock_.now();
+  std::vector<WakingShard> shards;
+  auto jobs = start(shards, nullptr);
+  STILLWAKE_TRY(jobs);
+  return hand_over(std::move(shards), std::move(*jobs), streams, begin);
+}
+
+Result<std::shared_ptr<Waking>> WakeStage::supply_and_restore(const std::vector<Stream>& streams) {
+  const TimePoint begin = clock_.now();
+  std::vector<PageSupply> supplies;
+  for (const Part& part : parts_) {
+    supplies.emplace_back(*part.core, part.missing);
+  }
+  std::vector<WakingShard> shards;
+  auto jobs = start(shards, &supplies);
+  STILLWAKE_TRY(jobs);
+  Duration creating{0}, mapping{0};
+  report_.mapped = Bytes();
+  for (const PageSupply& supply : supplies) {
+    STILLWAKE_CHECK(supply.is_complete()); // every page that is missing is restored
+    creating += supply.creating();
+    mapping += supply.mapping();
+    report_.mapped += Bytes(supply.pages());
+  }
+  report_.steps.push_back({"create", creating, Bytes()});
+  report_.steps.push_back({"map", mapping, report_.mapped});
+  return hand_over(std::move(shards), std::move(*jobs), streams, begin);
+}
+
+Result<std::shared_ptr<Waking>> WakeStage::hand_over(std::vector<WakingShard> shards, std::vector<WakingJob> jobs,
+                                                     const std::vector<Stream>& streams, TimePoint begin) {
   report_.steps.push_back({"queue", clock_.now() - begin, Bytes()});
   report_.steps.push_back({"restore", Duration(), report_.copied});
+  report_.host_pinned = Bytes();
   for (const Part& part : parts_) {
     report_.host_pinned += part.core->mirror().pinned();
   }
-  auto waking = std::make_shared<Waking>(std::move(shards), ready_, std::move(*jobs), report_, begin_, clock_);
+  auto waking = std::make_shared<Waking>(std::move(shards), ready_, std::move(jobs), report_, begin_, begin, clock_);
   for (Stream stream : streams) {
-    if (auto waits = waking->wait_all(stream); !waits) {
-      waking.reset(); // waits for what is on its way: it can still be undone
-      abandon();
-      return failure(std::move(waits).error());
-    }
+    STILLWAKE_TRY(waking->wait_all(stream)); // else its end waits for what is on its way: it can still be undone
   }
   over_ = true;
   for (Part& part : parts_) {
@@ -347,14 +417,21 @@ void WakeStage::conclude() {
   held_.release_all();
 }
 
+void WakeStage::give_memory_back() {
+  for (Part& part : parts_) {
+    part.core->extents().take_back(std::exchange(part.extents, {}));
+    part.handles.clear();
+    part.missing = without_backed(part.runs, part.core->extents()); // an unmap that failed left some
+  }
+}
+
 void WakeStage::abandon() {
   if (over_) {
     return;
   }
   over_ = true;
+  give_memory_back();
   for (Part& part : parts_) {
-    part.core->extents().take_back(std::move(part.extents));
-    part.handles.clear();
     if (part.core->stored_state() == ShardState::kStagedWake) {
       part.core->set_state(ShardState::kAsleep);
     }

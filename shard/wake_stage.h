@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A WakeStage is a wake between its halves. `prepare` creates all physical pages of the set and maps them at the old
-// addresses: all or nothing, host copies untouched. `commit` starts to restore and answers the Waking.
+// addresses: all or nothing, host copies untouched. `commit` starts to restore and answers the Waking. `wake` is both
+// in one, where nobody has to agree between them: later pages are created while earlier ones are copied.
 #pragma once
 
 #include "shard/arrivals.h"
 #include "shard/device_groups.h"
+#include "shard/page_supply.h"
 #include "shard/shard_set.h"
 #include "shard/waking.h"
 
@@ -32,6 +34,8 @@ public:
                                                                 const WakeOptions& options);
   [[nodiscard]] static Result<std::unique_ptr<WakeStage>> prepare(const std::vector<ShardCore*>& set,
                                                                   const WakeOptions& options);
+  [[nodiscard]] static Result<std::shared_ptr<Waking>>
+  wake(const std::vector<ShardCore*>& set, const std::vector<Stream>& streams, const WakeOptions& options);
   ~WakeStage();
 
   [[nodiscard]] Result<std::shared_ptr<Waking>> commit(const std::vector<Stream>& streams);
@@ -52,12 +56,20 @@ private:
   /// As SleepStage's.
   Result<void> note_loss(Result<void> outcome);
   void plan();
+  Result<void> take_and_map();
   Result<void> take_all();
   Result<void> take_once();
   std::vector<DeviceNeed> needs() const;
+  bool seems_to_fit() const;
   Result<void> map();
   Result<void> check_streams(const std::vector<Stream>& streams) const;
-  Result<std::vector<WakingJob>> start(std::vector<WakingShard>& shards);
+  /// Queues the copies. `supplies`, by part, put memory behind them as they are queued; null: all of it is mapped.
+  Result<std::vector<WakingJob>> start(std::vector<WakingShard>& shards, std::vector<PageSupply>* supplies);
+  Result<std::shared_ptr<Waking>> restore(const std::vector<Stream>& streams);
+  Result<std::shared_ptr<Waking>> supply_and_restore(const std::vector<Stream>& streams);
+  Result<std::shared_ptr<Waking>> hand_over(std::vector<WakingShard> shards, std::vector<WakingJob> jobs,
+                                            const std::vector<Stream>& streams, TimePoint begin);
+  void give_memory_back();
 
   WakeOptions options_;
   Clock& clock_;

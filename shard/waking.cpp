@@ -17,9 +17,9 @@ Result<void> ShardPlace::check_range(DeviceAddress address, Bytes length) const 
 }
 
 Waking::Waking(std::vector<WakingShard> shards, std::vector<ShardPlace> ready, std::vector<WakingJob> jobs,
-               Report report, TimePoint begin, Clock& clock)
+               Report report, TimePoint begin, TimePoint restoring, Clock& clock)
     : shards_(std::move(shards)), ready_(std::move(ready)), jobs_(std::move(jobs)), report_(std::move(report)),
-      begin_(begin), clock_(clock) {}
+      begin_(begin), restoring_(restoring), clock_(clock) {}
 
 Result<void> Waking::wait_chunk(WakingJob& job, Stream stream, std::size_t chunk) {
   if (job.restore == nullptr) {
@@ -186,14 +186,10 @@ Result<void> Waking::settle() {
 void Waking::conclude(const std::vector<std::vector<Pages>>& mismatched, bool verified, bool lost) {
   settled_ = true;
   report_.verified = report_.verified && verified;
-  report_.took = clock_.now() - begin_;
+  const TimePoint end = clock_.now();
+  report_.took = end - begin_;
   if (!report_.steps.empty()) {
-    // The restore step was begun by the commit and ends here.
-    Duration before{0};
-    for (std::size_t i = 0; i + 1 < report_.steps.size(); ++i) {
-      before += report_.steps[i].took;
-    }
-    report_.steps.back().took = report_.took - before;
+    report_.steps.back().took = end - restoring_;
   }
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     settle_shard(shards_[i], mismatched[i], lost);

@@ -52,7 +52,7 @@ class Waking {
 public:
   /// `ready`: shards of the set that were awake already, so that nobody need know which those were to wait for a range.
   Waking(std::vector<WakingShard> shards, std::vector<ShardPlace> ready, std::vector<WakingJob> jobs, Report report,
-         TimePoint begin, Clock& clock);
+         TimePoint begin, TimePoint restoring, Clock& clock);
 
   /// Holds up everybody who would settle it, until the shards are handed over.
   [[nodiscard]] RankedLock lock() { return RankedLock(mutex_); }
@@ -82,7 +82,8 @@ private:
   std::vector<WakingJob> jobs_;
   Report report_;
   std::optional<Error> error_;
-  TimePoint begin_;
+  TimePoint begin_;     // of the wake
+  TimePoint restoring_; // of its last step
   Clock& clock_;
   bool settled_ = false;
   std::atomic<bool> done_{false};

@@ -18,14 +18,14 @@ bool is_verified(const RestoreTask& task) { return task.expected.has_value(); }
 } // namespace
 
 Result<std::unique_ptr<RestoreJob>> Restore::start(const RestoreTools& tools, std::vector<RestoreTask> tasks,
-                                                   Bytes chunk) {
+                                                   Bytes chunk, const SupplyTasks& supply) {
   const NvtxRange nvtx("stillwake: restore");
   if (chunk < kPageBytes) {
     return failure(ErrorCode::kInvalidArgument,
                    "a chunk of " + exact(chunk) + " holds no page; give at least " + exact(kPageBytes));
   }
   std::unique_ptr<Restore> job(new Restore(tools, std::move(tasks), chunk));
-  Result<void> queued = job->queue();
+  Result<void> queued = job->queue(supply);
   if (!queued) {
     Error error =
         drained_error(tools.device, {tools.lanes.in.get(), tools.lanes.in_hash.get()}, std::move(queued).error());
@@ -63,7 +63,7 @@ std::size_t Restore::chunk_of(std::size_t task) const {
   return task < first_chunk_tasks_ ? 0 : 1 + (task - first_chunk_tasks_) / chunk_tasks_;
 }
 
-Result<void> Restore::queue() {
+Result<void> Restore::queue(const SupplyTasks& supply) {
   if (task_count_ == 0) {
     return {};
   }
@@ -78,14 +78,17 @@ Result<void> Restore::queue() {
     digests_ = std::move(*digests);
   }
   for (std::size_t chunk = 0; chunk < ready_.size(); ++chunk) {
-    STILLWAKE_TRY(queue_chunk(chunk));
+    STILLWAKE_TRY(queue_chunk(chunk, supply));
   }
   return {};
 }
 
-Result<void> Restore::queue_chunk(std::size_t chunk) {
+Result<void> Restore::queue_chunk(std::size_t chunk, const SupplyTasks& supply) {
   const std::size_t first = chunk == 0 ? 0 : first_chunk_tasks_ + (chunk - 1) * chunk_tasks_;
   const std::size_t end = std::min(task_count_, first_chunk_tasks_ + chunk * chunk_tasks_);
+  if (supply) {
+    STILLWAKE_TRY(supply(first, end));
+  }
   DriverTable& table = tools_.device.table();
   const Stream in = tools_.lanes.in.get();
   const Stream hash = tools_.lanes.in_hash.get();

@@ -29,9 +29,10 @@ struct RestoreTools {
 
 class Restore final : public RestoreJob {
 public:
-  /// Queues everything. The caller keeps restores apart. On an error nothing is under way any more.
-  [[nodiscard]] static Result<std::unique_ptr<RestoreJob>> start(const RestoreTools& tools,
-                                                                 std::vector<RestoreTask> tasks, Bytes chunk);
+  /// Queues everything, `supply` (may be empty) before each chunk. The caller keeps restores apart. On an error nothing
+  /// is under way any more.
+  [[nodiscard]] static Result<std::unique_ptr<RestoreJob>>
+  start(const RestoreTools& tools, std::vector<RestoreTask> tasks, Bytes chunk, const SupplyTasks& supply);
   ~Restore() override;
 
   std::size_t chunks() const override { return ready_.size(); }
@@ -45,8 +46,8 @@ public:
 
 private:
   Restore(const RestoreTools& tools, std::vector<RestoreTask> tasks, Bytes chunk);
-  [[nodiscard]] Result<void> queue();
-  [[nodiscard]] Result<void> queue_chunk(std::size_t chunk);
+  [[nodiscard]] Result<void> queue(const SupplyTasks& supply);
+  [[nodiscard]] Result<void> queue_chunk(std::size_t chunk, const SupplyTasks& supply);
   [[nodiscard]] Result<void> queue_moves(std::size_t first, std::size_t end);
   [[nodiscard]] Result<void> queue_copy(const TransferRange& range);
   [[nodiscard]] Result<void> queue_clear(const TransferRange& range);

@@ -90,11 +90,12 @@ Result<std::vector<PageDigest>> TransferEngine::digest(std::span<const DeviceAdd
   return digests;
 }
 
-Result<std::unique_ptr<RestoreJob>> TransferEngine::restore(std::vector<RestoreTask> tasks, Bytes chunk) {
+Result<std::unique_ptr<RestoreJob>> TransferEngine::restore(std::vector<RestoreTask> tasks, Bytes chunk,
+                                                            const SupplyTasks& supply) {
   const RankedLock lock(impl_->restoring);
   return Restore::start(
       {impl_->device, *impl_->hasher, impl_->lanes, impl_->events, impl_->digests, impl_->chunk_copied},
-      std::move(tasks), chunk);
+      std::move(tasks), chunk, supply);
 }
 
 } // namespace stillwake

@@ -5,6 +5,7 @@
 
 #include "allocator/transfer/page_task.h"
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -44,6 +45,10 @@ public:
   virtual Duration took() const = 0;
 };
 
+/// Asked for before the copies of tasks [first, end) are queued: afterwards memory is behind their pages. Calls come in
+/// the order of the tasks, each task once.
+using SupplyTasks = std::function<Result<void>(std::size_t first, std::size_t end)>;
+
 class TransferEngine {
 public:
   /// Loads the device code and takes scratch memory. A device that cannot load the code is no error: has_kernels() is
@@ -68,10 +73,11 @@ public:
 
   /// Queues everything and returns: per chunk of `chunk` bytes the copies, clears, the digest kernel and a readiness
   /// event. The first chunk is 256 MiB at most; later ones are larger than asked where there
-  /// would be more than 160 of them, which the device would not take at once. The mapped pages are new: nothing else
-  /// uses them yet. Jobs share the bus in the order of these calls, and go before the engine. On an error nothing is
-  /// under way any more.
-  [[nodiscard]] Result<std::unique_ptr<RestoreJob>> restore(std::vector<RestoreTask> tasks, Bytes chunk);
+  /// would be more than 160 of them, which the device would not take at once. The pages are new: nothing else uses them
+  /// yet; without `supply` all are mapped. Jobs share the bus in the order of these calls, and go before the engine. On
+  /// an error, one of `supply` too, nothing is under way any more.
+  [[nodiscard]] Result<std::unique_ptr<RestoreJob>> restore(std::vector<RestoreTask> tasks, Bytes chunk,
+                                                            const SupplyTasks& supply = nullptr);
 
 private:
   class Impl;

@@ -78,6 +78,38 @@ TEST_F(RestoreOrderTest, DestroyingAJobWaits) {
 }
 
 // What a stream waits for does not change when the job's events serve another job.
+TEST_F(RestoreOrderTest, MemoryIsAskedForBeforeEachChunksCopies) {
+  std::vector<std::pair<std::size_t, std::size_t>> asked;
+  std::vector<std::uint64_t> copies_before;
+  const std::uint64_t before = driver_->gate().calls(CallId::cuMemcpyHtoDAsync);
+  Result<std::unique_ptr<RestoreJob>> job =
+      engine_->restore(tasks_, kPageBytes * 4, [&](std::size_t first, std::size_t end) -> Result<void> {
+        asked.emplace_back(first, end);
+        copies_before.push_back(driver_->gate().calls(CallId::cuMemcpyHtoDAsync) - before);
+        return {};
+      });
+  ASSERT_TRUE(job) << job.error().describe();
+  EXPECT_EQ(asked, (std::vector<std::pair<std::size_t, std::size_t>>{{0, 4}, {4, 6}}));
+  EXPECT_EQ(copies_before, (std::vector<std::uint64_t>{0, 2})) << "pages 0 and 1, and 3: the third is zeros";
+  ASSERT_TRUE((*job)->finish());
+  EXPECT_EQ(read(region_.at(5)), random_content(6));
+}
+
+TEST_F(RestoreOrderTest, WithoutMemoryForALaterChunkTheEarlierCopiesAreWaitedFor) {
+  Result<std::unique_ptr<RestoreJob>> job =
+      engine_->restore(tasks_, kPageBytes * 2, [](std::size_t first, std::size_t) -> Result<void> {
+        return first < 4 ? Result<void>() : failure(ErrorCode::kOutOfDeviceMemory, "no room for the third chunk");
+      });
+  ASSERT_FALSE(job);
+  EXPECT_EQ(job.error().code, ErrorCode::kOutOfDeviceMemory);
+  EXPECT_EQ(job.error().message, "no room for the third chunk");
+  host_->fill(0x5a); // nobody may read it any more
+  for (const std::size_t page : {0, 1, 3}) {
+    EXPECT_EQ(read(region_.at(page)), random_content(page + 1)) << page;
+  }
+  EXPECT_EQ(read(region_.at(4)), Content(262144, 0xabababababababab)) << "was not queued";
+}
+
 TEST_F(RestoreOrderTest, AWaitOutlivesItsJob) {
   Result<std::unique_ptr<RestoreJob>> first = engine_->restore(tasks_, kPageBytes);
   ASSERT_TRUE(first) << first.error().describe();
