@@ -50,7 +50,8 @@ public:
   /// The live ranges of blocks that are partly in use. A block that is not named is live as a whole. An empty list for
   /// a block means that nothing in it is live. Until the transition returns the owner changes nothing about them.
   virtual std::vector<BlockLiveRanges> live_ranges() { return {}; }
-  /// Whether any stream of the device is being captured; unset when the owner cannot know.
+  /// Whether any stream of the device is being captured; unset when the owner cannot know. Asked by threads that
+  /// allocate and free, too, before an event is recorded on the whole context: that would spoil a capture.
   virtual std::optional<bool> is_capturing(DeviceIndex) { return std::nullopt; }
   /// A wake or a swap lacks `needed` bytes on the device: gives memory up if it can (a cache) and says whether it did.
   virtual bool memory_is_short(DeviceIndex, Bytes /*needed*/) { return false; }

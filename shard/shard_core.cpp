@@ -260,6 +260,10 @@ void ShardCore::forget_unsaved() {
 
 Result<void> ShardCore::free(void* pointer, std::optional<Stream> stream) { return heap_->free(pointer, stream); }
 
+bool ShardCore::a_capture_runs() {
+  return options_.owner != nullptr && options_.owner->is_capturing(options_.device).value_or(false);
+}
+
 Result<PageRange> ShardCore::back(PageRange hole, Pages at_least, BlockKind kind) {
   note_use();
   return extents_.grow(hole, at_least, kind);

@@ -108,6 +108,7 @@ private:
     }
   }
   Result<PageRange> back(PageRange hole, Pages at_least, BlockKind kind) override;
+  bool a_capture_runs() override;
   bool is_known(Stream stream) const;
   Result<void> get_to_know(Stream stream);
   void note_unsaved(const void* block, Bytes size);

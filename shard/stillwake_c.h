@@ -146,7 +146,8 @@ typedef struct stillwake_owner {
   void* context;
   /* Blocks that are partly in use. A block that is not named is live as a whole. */
   void (*live_ranges)(void* context, stillwake_live_ranges* ranges);
-  /* Whether a stream of the device is being captured: 1 yes, 0 no, anything else: not known. */
+  /* Whether a stream of the device is being captured: 1 yes, 0 no, anything else: not known. Asked by threads that
+     allocate and free, too, before an event is recorded on the whole context: that would spoil a capture. */
   int32_t (*is_capturing)(void* context, int32_t device);
   /* A wake lacks `needed` bytes: give memory up, and say whether you did. */
   bool (*memory_is_short)(void* context, int32_t device, uint64_t needed);

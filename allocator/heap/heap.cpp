@@ -123,12 +123,20 @@ Result<void> Heap::Impl::free(void* pointer, std::optional<Stream> stream) {
 }
 
 void Heap::Impl::carry_out_notes_if_possible() {
+  bool waits = false;
   while (notes_.size() != 0 && !sealed_) {
     const CentralLock lock(central_, std::try_to_lock);
     if (!lock.owns_lock() || sealed_) {
       return; // whoever has it, or comes next, does it
     }
     carry_out_notes();
+    waits = may_record() && space_.waits_without_epoch(false);
+  }
+  if (waits && !source_.a_capture_runs()) { // asked with no lock held
+    const CentralLock lock(central_, std::try_to_lock);
+    if (lock.owns_lock()) {
+      record_waiting();
+    }
   }
 }
 
@@ -179,7 +187,6 @@ Result<void*> Heap::allocate(Bytes size, Stream stream, BlockKind kind) { return
 Result<void> Heap::free(void* pointer, std::optional<Stream> stream) { return impl_->free(pointer, stream); }
 std::optional<LiveBlock> Heap::find(const void* pointer) const { return impl_->find(pointer); }
 HeapStats Heap::stats() const { return impl_->stats(); }
-void Heap::set_capturing(bool capturing) { impl_->set_capturing(capturing); }
 void Heap::seal() { impl_->seal(); }
 void Heap::unseal() { impl_->unseal(); }
 void Heap::drain_queue() { impl_->drain_queue(); }

@@ -68,9 +68,6 @@ public:
   /// The live block that holds `pointer` (anywhere inside), while open or sealed.
   std::optional<LiveBlock> find(const void* pointer) const;
   HeapStats stats() const;
-  /// While true no event is queried or recorded: a capture runs. Parked blocks just wait; new ones are parked
-  /// unrecorded and get their event when it ends.
-  void set_capturing(bool capturing);
 
   /// Stops allocations and makes frees queue. Returns when none is under way, so the caller holds no lock that the
   /// source takes. Seals nest never: open only.

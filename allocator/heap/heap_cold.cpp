@@ -16,7 +16,7 @@ Result<void*> Heap::Impl::allocate_cold(Unit units, Stream stream, BlockKind kin
   }
   lock.unlock();
   STILLWAKE_TRY(check_owner(stream));
-  const bool captures = is_capturing(stream);
+  const bool captures = source_.a_capture_runs() || is_capturing(stream);
   lock.lock();
   known_streams_.insert(stream);
   asked_by_captures_ += captures;
@@ -26,6 +26,7 @@ Result<void*> Heap::Impl::allocate_cold(Unit units, Stream stream, BlockKind kin
       return failure(ErrorCode::kBusy, "the heap is sealed: a sleep or a wake is under way");
     }
     carry_out_notes();
+    record_waiting();
     if (const auto start = take_or_reclaim(units, stream, kind)) {
       return make_live(*start, units, stream, kind);
     }
@@ -49,6 +50,7 @@ Result<void*> Heap::Impl::allocate_cold(Unit units, Stream stream, BlockKind kin
   }
   // The source may have asked others to free, and they did; and nobody may have sealed the heap: a grower holds it off.
   carry_out_notes();
+  record_waiting();
   std::optional<Unit> start = take_or_reclaim(units, stream, kind);
   if (!start && error.code == ErrorCode::kOutOfDeviceMemory) {
     start = borrow(units, stream, kind, lock);
@@ -74,9 +76,6 @@ Result<void> Heap::Impl::check_owner(Stream stream) {
 }
 
 bool Heap::Impl::is_capturing(Stream stream) {
-  if (capturing_) {
-    return true; // told already
-  }
   const ContextScope scope(device_);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult asked = device_.table().cuStreamIsCapturing(stream, &status);
@@ -169,6 +168,7 @@ std::optional<Unit> Heap::Impl::borrow(Unit units, Stream stream, BlockKind kind
   }
   space_.end_epoch(epoch);
   carry_out_notes();
+  record_waiting();
   return take_or_reclaim(units, stream, kind);
 }
 
@@ -191,7 +191,6 @@ void Heap::Impl::carry_out_notes() {
     }
     give_up(note.record, note.safety);
   }
-  record_waiting();
 }
 
 /// One event for all that was freed from an unknown stream, or whose own event could not be recorded.

@@ -55,7 +55,6 @@ public:
   Result<void> free(void* pointer, std::optional<Stream> stream);
   std::optional<LiveBlock> find(const void* pointer) const;
   HeapStats stats() const;
-  void set_capturing(bool capturing);
 
   void seal();
   void unseal();
@@ -86,7 +85,7 @@ private:
   bool give_up_caches();
   bool collect_done();
   void record_waiting();
-  bool may_record() const { return !capturing_ && asked_by_captures_ == 0 && !sealed_; }
+  bool may_record() const { return asked_by_captures_ == 0 && !sealed_; }
 
   void carry_out_notes_if_possible();
   std::uint64_t offset_of(const void* pointer) const { return DeviceAddress(pointer).value() - base_.value(); }
@@ -111,8 +110,7 @@ private:
   std::thread::id grower_;                   // guarded by central_; set while the source works
   std::atomic<bool> sealed_{false};          // written with central_ and every stripe's lock
   std::unordered_set<Stream> known_streams_; // guarded by central_; seen to be of this device
-  std::atomic<bool> capturing_{false};       // written with central_
-  std::atomic<int> asked_by_captures_{0};    // allocations under way on capturing streams; written with central_
+  std::atomic<int> asked_by_captures_{0};    // allocations under way while a capture runs; written with central_
 };
 
 } // namespace stillwake

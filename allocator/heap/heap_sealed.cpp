@@ -27,14 +27,6 @@ void Heap::Impl::unseal() {
   }
 }
 
-void Heap::Impl::set_capturing(bool capturing) {
-  const CentralLock lock(central_);
-  capturing_ = capturing;
-  if (!capturing && !sealed_) {
-    carry_out_notes();
-  }
-}
-
 void Heap::Impl::drain_queue() {
   const CentralLock lock(central_);
   STILLWAKE_CHECK(sealed_);

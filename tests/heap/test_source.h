@@ -23,6 +23,7 @@ public:
 
   TestSource(Device& device, Reservation& reservation) : device_(device), reservation_(reservation) {}
 
+  bool a_capture_runs() override { return a_capture_runs_now; }
   Result<PageRange> back(PageRange hole, Pages at_least, BlockKind kind) override {
     calls.push_back({hole, at_least, kind});
     if (on_back) {
@@ -88,6 +89,7 @@ public:
 
   std::vector<Call> calls;
   bool fail = false;
+  bool a_capture_runs_now = false;
   std::function<void()> on_back;
   Pages extent{1}; ///< what the next call backs if it is enough; doubles
   Pages most{8};
