@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test of the Python package starts from: shards with names of their own, all awake and closed afterwards."""
+"""What the tests of the Python package start from: shards with names of their own, all awake and closed afterwards."""
+import faulthandler
 import gc
 import itertools
 
@@ -53,3 +54,11 @@ def two_ranks():
     pair = TwoRanks()
     yield pair
     assert set(pair.close()) <= {0}
+
+
+@pytest.fixture
+def nothing_hangs():
+    """Tells where every thread stands, and ends the process, when a test takes 60 s."""
+    faulthandler.dump_traceback_later(60, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What users of comparable software ran into, as it looks from PyTorch. Each test names its row.
 
-FR-B3, B4, C1 to C3, C5, C6, G2 to G5 are in test_threads, test_exit, test_guard, test_fault_sweep and test_memory_short.
+FR-B3, B4, C1 to C3, C5, C6, G2 to G5 are in test_threads, test_collector, test_exit, test_guard, test_fault_sweep and
+test_memory_short.
 """
 import gc
 import random
