@@ -2,6 +2,7 @@
 """Errors: one class a code, with figures, picklable; what they say names the value that was wrong."""
 import copy
 import pickle
+import traceback
 
 import pytest
 import stillwake as sw
@@ -157,3 +158,36 @@ def test_a_signal_is_not_late_by_the_whole_wait(make_shard):
     sw.sleep(full)
     sw.wake(asleep)
     assert tensor.sum() == 64 << 20
+
+
+def raised_by(call):
+    with pytest.raises(sw.Error) as raised:
+        call()
+    return raised.value
+
+
+def test_the_kind_of_an_error_is_told_once(make_shard):
+    """By its class, which a traceback names: "Busy: busy: ..." would tell it twice."""
+    shard, asleep, small = make_shard(), make_shard(), make_shard(addresses=2 << 20)
+    tensor = torch.ones(10)
+    sw.adopt([tensor], shard)
+    sw.sleep(asleep)
+
+    def fill():
+        with shard.pool():
+            torch.empty(1 << 34)
+
+    _cpu.inject_faults("cuMemUnmap:1=CUDA_ERROR_INVALID_HANDLE")
+    failed = raised_by(lambda: sw.sleep(shard))
+    _cpu.inject_faults("")
+    told = [failed, raised_by(shard.close), raised_by(fill), raised_by(lambda: sw.prepare(asleep)),
+            raised_by(lambda: asleep.pool().__enter__()), raised_by(lambda: sw.host_view(tensor)),
+            raised_by(lambda: sw.adopt([torch.ones(1 << 20)], small)), raised_by(lambda: sw.shard("x", addresses=1000)),
+            raised_by(lambda: sw.adopt([tensor], small))]
+    assert {type(error) for error in told} == {sw.DriverCallFailed, sw.Busy, sw.OutOfMemory, sw.Asleep,
+                                               sw.InvalidArgument}
+    kinds = ["driver call failed: ", "busy: ", "out of device memory: ", "asleep: ", "invalid argument: "]
+    for error in told:
+        line = "".join(traceback.format_exception_only(error))
+        assert line.startswith(f"stillwake.errors.{type(error).__name__}: ")
+        assert [kind for kind in kinds if kind in line] == [], line

@@ -118,12 +118,14 @@ AdoptReport adopt(const std::vector<NamedStorage>& storages, TensorShard& shard)
     } else {
       try {
         const c10::DataPtr old = move(*named, shard); // released here, outside of every lock of ours
-      } catch (const c10::OutOfMemoryError& full) {
-        TORCH_CHECK_WITH(OutOfMemoryError, false, "adopting '", named->name, "' (", storage.nbytes(),
-                         " bytes): ", full.what_without_backtrace(), ". ", report.moved,
-                         " storages before it are in the shard, it and ",
-                         once.size() - report.moved - report.taken_in - report.empty - 1,
-                         " after it are where they were");
+      } catch (const FullDevice& full) {
+        Error error = full.error();
+        const std::size_t after = once.size() - report.moved - report.taken_in - report.empty - 1;
+        error.message = "adopting '" + named->name + "' (" + std::to_string(storage.nbytes()) +
+                        " bytes): " + error.message + ". " + std::to_string(report.moved) +
+                        " storages before it are in the shard, it and " + std::to_string(after) +
+                        " after it are where they were";
+        throw FullDevice(std::move(error));
       }
       ++report.moved;
       report.bytes += Bytes(storage.nbytes());

@@ -128,7 +128,7 @@ void* TensorShard::allocate(Bytes size, Stream stream) {
   Result<void*> block = try_allocate(size, stream);
   if (!block) {
     if (block.error().code == ErrorCode::kOutOfDeviceMemory) {
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "stillwake: ", block.error().describe());
+      throw FullDevice(std::move(block).error());
     }
     throw TorchError(std::move(block).error());
   }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TorchError is the core's Error as an exception: the PyTorch face throws where the core returns.
+// A TorchError is the core's Error as an exception: the PyTorch face throws where the core returns. A full device has a
+// class of its own, which PyTorch knows as its own error.
 #pragma once
 
 #include "allocator/base/result.h"
+
+#include <c10/util/Exception.h>
 
 #include <stdexcept>
 
@@ -18,6 +21,20 @@ public:
 
 private:
   Error error_;
+};
+
+/// A full device: the error that makes PyTorch's callers free memory and try again.
+class FullDevice : public c10::OutOfMemoryError {
+public:
+  explicit FullDevice(stillwake::Error error)
+      : c10::OutOfMemoryError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+                              "stillwake: " + error.describe()),
+        error_(std::move(error)) {}
+
+  const stillwake::Error& error() const { return error_; }
+
+private:
+  stillwake::Error error_;
 };
 
 /// The value, or the error thrown.

@@ -19,8 +19,15 @@ py::dict& classes() {
   return *dict;
 }
 
+/// What Error::describe tells, but for the kind at its begin: the class is that, and tracebacks have its name.
+std::string text_of(const Error& error) {
+  const std::string text = error.describe();
+  const std::string kind = std::string(to_string(error.code)) + ": ";
+  return text.rfind(kind, 0) == 0 ? text.substr(kind.size()) : text;
+}
+
 py::object make(const Error& error) {
-  py::object made = classes()[py::int_(static_cast<int>(error.code))](error.describe());
+  py::object made = classes()[py::int_(static_cast<int>(error.code))](text_of(error));
   made.attr("driver_error") = error.driver_error;
   made.attr("call") = error.call;
   return made;
@@ -33,7 +40,9 @@ void translate(std::exception_ptr thrown) {
     std::rethrow_exception(thrown);
   } catch (const TorchError& error) {
     raise(make(error.error()));
-  } catch (const c10::OutOfMemoryError& full) {
+  } catch (const FullDevice& full) {
+    raise(make(full.error()));
+  } catch (const c10::OutOfMemoryError& full) { // PyTorch's own
     Error error;
     error.code = ErrorCode::kOutOfDeviceMemory;
     error.message = full.what_without_backtrace();
