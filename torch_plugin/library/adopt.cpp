@@ -80,7 +80,8 @@ private:
   std::unique_lock<std::shared_mutex> gate_;
 };
 
-/// Exchanges the memory behind one storage. The old memory is released when the caller drops what is answered.
+/// Exchanges the memory behind one storage and guards it, with no transition in between. The old memory is released
+/// when the caller drops what is answered.
 c10::DataPtr move(const NamedStorage& named, TensorShard& shard) {
   const Alone alone(named, shard);
   c10::StorageImpl& storage = *named.storage;
@@ -112,8 +113,10 @@ AdoptReport adopt(const std::vector<NamedStorage>& storages, TensorShard& shard)
   for (const NamedStorage* named : once) {
     c10::StorageImpl& storage = *named->storage;
     if (storage.nbytes() == 0) {
+      shard.guard().add(named->storage);
       ++report.empty;
     } else if (shard.contains(address_of(*named))) {
+      shard.guard().add(named->storage);
       ++report.taken_in;
     } else {
       try {
@@ -131,7 +134,6 @@ AdoptReport adopt(const std::vector<NamedStorage>& storages, TensorShard& shard)
       report.bytes += Bytes(storage.nbytes());
     }
     storage.set_allocator(&shard.allocator());
-    shard.guard().add(named->storage);
   }
   return report;
 }

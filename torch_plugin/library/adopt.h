@@ -24,7 +24,7 @@ struct AdoptReport {
   std::uint64_t empty = 0;    ///< of no bytes; a later resize_ allocates in the shard
   Bytes bytes;                ///< of those that moved
 
-  /// "adopted into 'params': 12 storages of 3.10 GiB moved, 4 were inside, 1 empty".
+  /// "adopted into 'params': 12 storages of 49152 bytes moved, 4 were inside, 1 empty".
   std::string line(const std::string& shard) const;
 };
 

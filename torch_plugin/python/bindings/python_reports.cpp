@@ -124,3 +124,7 @@ void bind_reports(py::module_& module) {
 }
 
 } // namespace stillwake::pytorch
+  module.def("adopt_line", [](const std::string& shard, std::uint64_t moved, std::uint64_t taken_in,
+                              std::uint64_t empty, std::uint64_t bytes) {
+    return AdoptReport{moved, taken_in, empty, Bytes(bytes)}.line(shard);
+  });

@@ -140,6 +140,8 @@ class AdoptReport:
     @property
     def bytes(self) -> int: ...
 
+def adopt_line(shard: str, moved: int, taken_in: int, empty: int, bytes: int, /) -> str: ...
+
 class Ticket:
     """A wake that is under way."""
     @property

@@ -27,8 +27,7 @@ class Adopted:
     bytes: int  #: of those that moved
 
     def __str__(self) -> str:
-        return (f"adopted into '{self.shard}': {self.moved} storages of {self.bytes} bytes moved, {self.taken_in} were "
-                f"inside, {self.empty} empty")
+        return _cpu.adopt_line(self.shard, self.moved, self.taken_in, self.empty, self.bytes)
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,9 @@ class _Followed:
 followed = _Followed()
 
 
-def _is_elsewhere(tensor: torch.Tensor, shard: Shard) -> bool:
-    """CPU tensors beside a CUDA shard: they hold no device memory, so there is nothing to sleep."""
-    return tensor.device.type == "cpu" and shard.device.type != "cpu"
+def _is_elsewhere(tensor: torch.Tensor, kind: str) -> bool:
+    """CPU tensors beside shards on a GPU ("cuda"): they hold no device memory, so there is nothing to sleep."""
+    return tensor.device.type == "cpu" and kind != "cpu"
 
 
 def check_tree(tree: Any) -> None:
@@ -112,7 +111,7 @@ def _adopt(tree: Any, shard: Shard, keep_others: bool) -> tuple[Adopted, list[Sh
     found: list[tuple[str, torch.UntypedStorage]] = []
     passed_over: list[str] = []
     for name, tensor, storage in walk.named_storages(tree):
-        if not _is_elsewhere(tensor, shard):
+        if not _is_elsewhere(tensor, shard.device.type):
             found.append((name, storage))
         elif isinstance(tensor, torch.nn.Parameter):
             passed_over.append(name)
@@ -194,11 +193,11 @@ def strays_of(trees: list[tuple[Any, Optional[Shard]]]) -> list[tuple[StrayTenso
     names: list[tuple[str, torch.Tensor]] = []
     storages: list[torch.UntypedStorage] = []
     homes: list[Optional[Shard]] = []
-    on_gpu = driver().kind == "cuda"
+    kind = "cuda" if driver().kind == "cuda" else "cpu"
     for tree, shard in trees:
         for name, tensor, storage in walk.named_storages(tree, with_params=shard is None):
             key = storage._cdata
-            if key in seen or (on_gpu and tensor.device.type == "cpu"):  # CPU tensors hold no device memory
+            if key in seen or _is_elsewhere(tensor, kind):
                 continue
             seen.add(key)
             names.append((name, tensor))
