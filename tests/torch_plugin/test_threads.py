@@ -9,6 +9,7 @@ import pytest
 import stillwake as sw
 import torch
 from side_by_side import run_all
+from stillwake import adopting
 
 SECONDS = 2.0
 pytestmark = pytest.mark.usefixtures("nothing_hangs")
@@ -261,3 +262,37 @@ def test_adopting_into_a_shard_that_sleeps_and_wakes_is_refused_or_whole(shard):
     assert shard.state == "awake"
     assert all(tensor.eq(5).all() for tensor in taken)
     assert taken, "nothing was ever adopted: the test shows nothing"
+
+
+@pytest.mark.parametrize("until", ["sealed", "asleep"])
+def test_strays_met_by_another_threads_sleep_are_told_and_left_to_the_next_one(until, shard, monkeypatch):
+    """As what an optimizer's step finds then: the core alone answers what becomes of the second sleep."""
+    model = torch.nn.Linear(3, 3, bias=False)
+    large = torch.ones(16 << 20)
+    sw.adopt([model, [large]], shard)
+    model.weight.data = torch.full((3, 3), 2.0)
+    sleeper = threading.Thread(target=sw.sleep, args=(shard,), kwargs={"strays": "report"})
+    look = adopting.strays_of
+
+    def looking(trees):
+        found = look(trees)
+        monkeypatch.undo()
+        sleeper.start()
+        while shard.state == "awake" or (shard.state != "asleep" and until == "asleep"):
+            time.sleep(0)
+        return found
+
+    monkeypatch.setattr(adopting, "strays_of", looking)
+    told = rf"1 tensors \(weight\) stay outside of shard '{shard.name}' until its next sleep"
+    with pytest.warns(UserWarning, match=told):
+        try:
+            assert sw.sleep(shard, strays="adopt").is_no_op
+        except sw.Busy as error:
+            assert shard.name in str(error) and until != "asleep"
+    sleeper.join()
+    assert model.weight.eq(2).all() and sw.shard_of(model.weight) is None
+    sw.wake(shard)
+    sw.sleep(shard, strays="adopt")
+    assert sw.shard_of(model.weight) is shard
+    sw.wake(shard)
+    assert model.weight.eq(2).all() and large.eq(1).all()

@@ -12,7 +12,7 @@ import torch
 
 from . import _cpu, arguments, fsdp, walk
 from .driver import driver
-from .errors import Error, InvalidArgument
+from .errors import Asleep, Busy, Error, InvalidArgument
 from .shards import Shard, wrapper_of
 
 
@@ -153,8 +153,20 @@ def _take_in_state(optimizer: torch.optim.Optimizer, shard: Shard) -> None:
     try:
         adopt_the_rest(dict(walk.named_tensors(optimizer)), shard)
     except Error as failure:
-        warnings.warn(f"stillwake: optimizer state stays outside of shard '{shard.name}' until its next sleep: "
-                      f"{failure}", stacklevel=3)
+        _tell_what_stays("optimizer state stays", shard, failure)
+
+
+def _tell_what_stays(what: str, shard: Shard, failure: Error) -> None:
+    warnings.warn(f"stillwake: {what} outside of shard '{shard.name}' until its next sleep: {failure}", stacklevel=4)
+
+
+def take_in_strays(shard: Shard, strays: list[tuple[str, torch.UntypedStorage]]) -> None:
+    """From a sleep. Where another thread is in a transition of the shard, the core answers what becomes of this sleep;
+    the strays are no reason to answer anything else, and the next sleep finds them again."""
+    try:
+        _cpu.adopt(shard._raw, [name for name, _ in strays], [storage._cdata for _, storage in strays])
+    except (Asleep, Busy) as failure:
+        _tell_what_stays(f"{len(strays)} tensors ({', '.join(name for name, _ in strays[:3])}) stay", shard, failure)
 
 
 def _can_take_in(shard: Shard) -> bool:

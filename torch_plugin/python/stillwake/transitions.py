@@ -69,7 +69,7 @@ def _look_for_strays(shards: list[Shard], strays: str, also: Iterable[tuple[Any,
     for shard in awake:
         mine = [(stray.name, storage) for stray, storage, home in found if home is shard]
         if mine:
-            _cpu.adopt(shard._raw, [name for name, _ in mine], [storage._cdata for _, storage in mine])
+            adopting.take_in_strays(shard, mine)
 
 
 def sleep(*shards: Shard, timeout: Optional[float] = None, checked: bool = False, strays: str = "error") -> "_cpu.Report":
