@@ -338,3 +338,38 @@ def test_a_fork_of_the_process_meets_an_error_and_not_a_signal(shard):
     _, status = os.waitpid(child, 0)
     assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 2
     assert tensor.sum() == 100, "nothing changed for the parent"
+
+
+def test_what_was_shared_with_other_processes_left_the_shard_and_is_not_guarded(shard):
+    """share_memory_() exchanges the memory of a storage: what is left is a stray, and usable as one."""
+    model = torch.nn.Linear(3, 3, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(2)
+    sw.adopt(model, shard)
+    model.share_memory()
+    assert sw.shard_of(model.weight) is None and shard.stats().blocks == 0
+    with pytest.raises(sw.Stray, match=r"weight \(36 bytes on cpu\)"):
+        sw.sleep(shard)
+    with pytest.raises(sw.InvalidArgument, match="'weight'.*shared memory"):
+        sw.sleep(shard, strays="adopt")
+    sw.sleep(shard, strays="report")
+    assert model.weight.sum() == 18 and sw.host_view(model)["weight"].sum() == 18
+
+
+def test_a_storage_that_went_to_another_shard_is_guarded_by_that_one_alone(make_shard):
+    first, second = make_shard(), make_shard()
+    tensor = torch.ones(10)
+    storage = tensor.untyped_storage()
+    sw.adopt([tensor], first)
+    storage.resize_(0)  # without memory it may be adopted anew
+    sw.adopt([tensor], second)
+    storage.resize_(40)
+    assert sw.shard_of(tensor) is second
+    sw.sleep(first)
+    assert tensor.fill_(2).sum() == 20
+    sw.sleep(second)
+    sw.wake(first)
+    with pytest.raises(RuntimeError, match=f"'{second.name}' is asleep"):
+        tensor.sum()
+    sw.wake(second)
+    assert tensor.sum() == 20

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/guard.h"
 
+#include "torch_plugin/library/tensor_shard.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -38,7 +40,7 @@ void Guard::add(const Storage& storage) {
     look_again_at_ = std::max<std::size_t>(64, storages_.size() * 2);
   }
   storages_.try_emplace(storage.get(), Weak(storage));
-  if (up_) {
+  if (up_ && concerns(*storage)) {
     refuse_access(*storage, why_);
   }
 }
@@ -75,6 +77,11 @@ void Guard::forget_the_dead() {
   }
 }
 
+bool Guard::concerns(c10::StorageImpl& storage) const {
+  const void* data = storage._mutable_data_ptr_no_checks().get();
+  return data == nullptr || shard_.contains(data); // without memory: a later resize_ would ask the shard for it
+}
+
 void Guard::refuse_in_child(const std::string& why) {
   std::vector<Storage> alive; // dropped without the mutex
   // Whoever held it does not live here. Then what it guards cannot be looked at, and stays as it is.
@@ -84,7 +91,9 @@ void Guard::refuse_in_child(const std::string& why) {
   }
   for (const auto& [address, weak] : storages_) {
     if (Storage storage = weak.lock()) {
-      refuse_access(*storage, why);
+      if (concerns(*storage)) {
+        refuse_access(*storage, why);
+      }
       alive.push_back(std::move(storage));
     }
   }
@@ -103,7 +112,9 @@ void Guard::hold(const std::string& why) {
   }
   alive = storages();
   for (const Storage& storage : alive) {
-    refuse_access(*storage, why);
+    if (concerns(*storage)) {
+      refuse_access(*storage, why);
+    }
   }
 }
 
@@ -126,7 +137,9 @@ void Guard::settle(const std::function<bool()>& is_usable) {
   }
   alive = storages();
   for (const Storage& storage : alive) {
-    allow_access(*storage);
+    if (concerns(*storage)) {
+      allow_access(*storage);
+    }
   }
 }
 

@@ -16,6 +16,8 @@
 
 namespace stillwake::pytorch {
 
+class TensorShard;
+
 /// Makes every access to the storage's data raise with this text, until `allow_access`.
 void refuse_access(c10::StorageImpl& storage, const std::string& why);
 void allow_access(c10::StorageImpl& storage);
@@ -23,6 +25,8 @@ void allow_access(c10::StorageImpl& storage);
 class Guard {
 public:
   using Storage = c10::intrusive_ptr<c10::StorageImpl>;
+
+  explicit Guard(const TensorShard& shard) : shard_(shard) {}
 
   /// Takes a storage in, once however often it is named. Keeps it weakly. Guards it at once while the guard is up.
   void add(const Storage& storage);
@@ -43,7 +47,11 @@ private:
   using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
   void forget_the_dead();
+  /// Whether a transition of the shard concerns it. Not once PyTorch has put other memory behind it: share_memory_()
+  /// exchanges a storage's memory for some that every process sees.
+  bool concerns(c10::StorageImpl& storage) const;
 
+  const TensorShard& shard_;
   // Taken before mutex_ and held while flags change, so that one transition's flags are never mixed with another's.
   // Nobody holds the GIL who wants it: to take a strong reference may need the GIL.
   std::mutex flags_mutex_;

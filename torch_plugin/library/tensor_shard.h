@@ -99,7 +99,7 @@ private:
   std::uintptr_t end_address_;
   std::atomic<Shard*> open_; // null once closed
   ShardAllocator allocator_;
-  Guard guard_;
+  Guard guard_{*this};
   HostViews host_views_;
   std::mutex adoption_mutex_; // taken before the gate
   std::shared_mutex transition_gate_;
