@@ -264,6 +264,33 @@ def test_adopting_into_a_shard_that_sleeps_and_wakes_is_refused_or_whole(shard):
     assert taken, "nothing was ever adopted: the test shows nothing"
 
 
+def test_what_a_sleeping_tensor_tells_is_whole_while_others_wake_it(shard):
+    """The text of the guard is read by one thread while another thread lowers the guard."""
+    tensor = torch.ones(100)
+    sw.adopt([tensor], shard)
+    stop, told, faults = threading.Event(), set(), []
+
+    def look():
+        while not stop.is_set():
+            try:
+                tensor.data_ptr()
+            except RuntimeError as error:
+                told.add(str(error))
+            except Exception as error:  # UnicodeDecodeError for memory that was freed
+                faults.append(error)
+
+    def cycle():
+        try:
+            for _ in range(100):
+                sw.sleep(shard)
+                sw.wake(shard)
+        finally:
+            stop.set()
+
+    run_all([cycle, look, look, look])
+    assert faults == [] and len(told) == 1 and told.pop().startswith(f"stillwake: shard '{shard.name}' is asleep: its ")
+
+
 @pytest.mark.parametrize("until", ["sealed", "asleep"])
 def test_strays_met_by_another_threads_sleep_are_told_and_left_to_the_next_one(until, shard, monkeypatch):
     """As what an optimizer's step finds then: the core alone answers what becomes of the second sleep."""

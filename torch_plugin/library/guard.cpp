@@ -10,7 +10,8 @@ namespace stillwake::pytorch {
 namespace {
 
 // PyTorch sets the flag in public and in 2.11 clears it nowhere. An explicit instantiation may name a private member,
-// so these two give a way to it that the language grants; newer versions have clear_data_ptr_access_error_msg_.
+// so these two give a way to it that the language grants. (Newer versions have clear_data_ptr_access_error_msg_, which
+// frees the text.)
 using Impl = c10::StorageImpl;
 bool& throws_on_access(Impl& storage);
 void look_at_flags_again(Impl& storage);
@@ -24,12 +25,16 @@ template struct Reach<&Impl::throw_on_immutable_data_ptr_, &Impl::refresh_has_da
 } // namespace
 
 void refuse_access(c10::StorageImpl& storage, const std::string& why) {
-  storage.release_data_and_set_meta_custom_data_ptr_error_msg_(why); // releases nothing, in spite of its name
+  std::optional<std::string>& text = storage.get_extra_meta().custom_data_ptr_error_msg_;
+  if (text != why) {
+    text = why;
+  }
+  throws_on_access(storage) = true;
+  look_at_flags_again(storage);
 }
 
 void allow_access(c10::StorageImpl& storage) {
-  throws_on_access(storage) = false;
-  storage.get_extra_meta().custom_data_ptr_error_msg_ = std::nullopt;
+  throws_on_access(storage) = false; // the text stays: a thread that has just met the flag is about to read it
   look_at_flags_again(storage);
 }
 
