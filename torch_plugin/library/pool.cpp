@@ -3,6 +3,7 @@
 
 #include "torch_plugin/library/cpu_scope.h"
 #include "torch_plugin/library/cuda_side.h"
+#include "torch_plugin/library/pool_watch.h"
 #include "torch_plugin/library/torch_error.h"
 
 namespace stillwake::pytorch {
@@ -40,6 +41,7 @@ void Pool::enter(TensorShard& shard) {
   } else {
     side_for(shard).enter_pool(shard);
   }
+  PoolWatch::begin();
 }
 
 void Pool::leave(TensorShard& shard) {
@@ -48,6 +50,7 @@ void Pool::leave(TensorShard& shard) {
   } else {
     side_for(shard).leave_pool(shard);
   }
+  PoolWatch::end();
 }
 
 Pool::Pool(TensorShard& shard) : shard_(shard) { enter(shard); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// While a Pool lives, new tensors that its thread makes on the shard's device live in the shard. Adopt them afterwards
-// (nothing moves), and they raise when they are used while the shard sleeps.
+// While a Pool lives, new tensors that its thread makes on the shard's device live in the shard, and raise when they
+// are used while it sleeps: each operator is looked at, too, so wrap construction, not training steps.
 #pragma once
 
 #include "torch_plugin/library/tensor_shard.h"

@@ -192,14 +192,6 @@ void bind_storages(py::module_& module) {
     const WithoutGil no_gil;
     return adopt(named, shard);
   });
-  // For tensors made in a pool: those of the shard's are guarded from now on, others are passed over.
-  module.def("guard", [](TensorShard& shard, const std::vector<std::uintptr_t>& storages) {
-    for (const std::uintptr_t storage : storages) {
-      if (shard.contains(data_of(storage))) {
-        shard.guard().add(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage_at(storage)));
-      }
-    }
-  });
   module.def("lose_in_child", [] { Session::get().lose_in_child(); });
   module.def("host_views", [](const py::list& tensors, bool write) {
     py::list views;

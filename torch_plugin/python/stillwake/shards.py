@@ -7,32 +7,13 @@ from contextlib import contextmanager
 from typing import Iterator, Optional, Union
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import _cpu, arguments, walk
+from . import _cpu, arguments
 from .driver import driver
 from .errors import Error, InvalidArgument
 
 _made: dict[tuple[str, str], "Shard"] = {}
 _making = threading.RLock()  # the collector may run a finalizer while it is held, which may ask for a shard
-
-
-class _Guarding(TorchDispatchMode):
-    """Puts what operators make inside a pool under the shard's guard, so that it raises while asleep."""
-
-    def __init__(self, raw: "_cpu.Shard"):
-        super().__init__()
-        self._raw = raw
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        made = operator(*args, **(kwargs or {}))
-        storages = [part.untyped_storage()._cdata
-                    for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)
-                    for part in walk.innermost(leaf) if walk.has_memory(part)]
-        if storages:
-            _cpu.guard(self._raw, storages)
-        return made
 
 
 class Shard:
@@ -71,8 +52,7 @@ class Shard:
         _cpu.take_failure()
         self._raw.enter()
         try:
-            with _Guarding(self._raw):
-                yield self
+            yield self
         except Error:
             raise
         except RuntimeError as error:

@@ -97,11 +97,6 @@ def innermost(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (tensor,)
 
 
-def has_memory(tensor: torch.Tensor) -> bool:
-    """Whether an innermost tensor has a storage on a real device."""
-    return tensor.layout == torch.strided and tensor.device.type != "meta" and type(tensor) in _PLAIN
-
-
 def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
     """The storage of an innermost tensor; `InvalidArgument` for one that has none."""
     if tensor.layout != torch.strided:
