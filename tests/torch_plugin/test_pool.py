@@ -1,8 +1,105 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools: what they make is guarded."""
+"""Pools: what they make is guarded; a scope belongs to the thread that entered it, and a refused exit loses nothing."""
+import threading
+
 import pytest
 import stillwake as sw
 import torch
+from side_by_side import run_all
+
+pytestmark = pytest.mark.usefixtures("nothing_hangs")
+
+
+def in_thread(name, body):
+    """Runs the body in a thread of that name and raises what it raised."""
+    def named():
+        threading.current_thread().name = name
+        body()
+
+    run_all([named])
+
+
+def test_a_pool_left_in_another_thread_names_both_and_stays_what_it_is(shard):
+    pool = shard.pool()
+
+    def leave():
+        told = rf"leaving.*'{shard.name}' in thread 'leaver'.*'MainThread'.*entered"
+        with pytest.raises(sw.InvalidArgument, match=told):
+            pool.__exit__(None, None, None)
+        assert sw.shard_of(torch.ones(3)) is None
+        with shard.pool():
+            assert sw.shard_of(torch.ones(3)) is shard, "its own scopes work"
+
+    assert pool.__enter__() is shard
+    in_thread("leaver", leave)
+    inside = torch.ones(10)
+    assert sw.shard_of(inside) is shard, "the scope goes on where it was entered"
+    pool.__exit__(None, None, None)
+    assert sw.shard_of(torch.ones(3)) is None
+    sw.sleep(shard)
+    with pytest.raises(RuntimeError, match="asleep"):
+        inside.sum()
+
+
+def test_an_error_on_its_way_is_the_context_of_the_refusal(shard):
+    def leave(pool):
+        with pytest.raises(sw.InvalidArgument, match="leaving") as raised:
+            with pool_of_another_thread(pool):
+                raise KeyError("on its way")
+        assert isinstance(raised.value.__context__, KeyError)
+
+    class pool_of_another_thread:
+        def __init__(self, pool):
+            self.pool = pool
+
+        def __enter__(self):
+            return self.pool
+
+        def __exit__(self, *error):
+            return self.pool.__exit__(*error)
+
+    pool = shard.pool()
+    with pool:
+        in_thread("leaver", lambda: leave(pool))
+
+
+def test_an_outer_pool_is_not_left_before_the_inner_one(make_shard):
+    outer, inner = make_shard(), make_shard()
+    first, second = outer.pool(), inner.pool()
+    first.__enter__()
+    second.__enter__()
+    with pytest.raises(sw.InvalidArgument, match=f"'{outer.name}', which is not the innermost"):
+        first.__exit__(None, None, None)
+    assert sw.shard_of(torch.ones(3)) is inner
+    second.__exit__(None, None, None)
+    kept = torch.ones(3)
+    assert sw.shard_of(kept) is outer
+    first.__exit__(None, None, None)
+    assert sw.shard_of(torch.ones(3)) is None
+    sw.sleep(outer)
+    with pytest.raises(RuntimeError, match="asleep"):
+        kept.sum()
+
+
+def test_a_pool_is_entered_once(shard):
+    with pytest.raises(sw.InvalidArgument, match="nobody entered it"):
+        shard.pool().__exit__(None, None, None)
+    with shard.pool() as same, pytest.raises(sw.InvalidArgument, match="already"):
+        with same.pool():
+            pass
+    pool = shard.pool()
+    with pool, pytest.raises(sw.InvalidArgument, match="entered by thread 'MainThread'.*a pool\\(\\) of its own"):
+        pool.__enter__()
+    assert sw.shard_of(torch.ones(3)) is None
+
+
+def test_a_pool_decorates_a_function(shard):
+    @shard.pool()
+    def make():
+        return torch.ones(3)
+
+    assert [sw.shard_of(make()) for _ in range(2)] == [shard, shard]
+    assert sw.shard_of(torch.ones(3)) is None
 
 
 @pytest.mark.parametrize("make", [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
-from typing import Iterator, Optional, Union
+from contextlib import AbstractContextManager, ContextDecorator
+from typing import Any, Optional, Union
 
 import torch
 
@@ -14,6 +14,50 @@ from .errors import Error, InvalidArgument
 
 _made: dict[tuple[str, str], "Shard"] = {}
 _making = threading.RLock()  # the collector may run a finalizer while it is held, which may ask for a shard
+
+
+class _Pool(ContextDecorator):
+    """The scope of `Shard.pool`, of one thread, which alone may leave it. An exit that is refused changes nothing."""
+
+    def __init__(self, shard: "Shard"):
+        self._shard = shard
+        self._entered: Optional[tuple[int, str]] = None  # by which thread: its number, and how messages name it
+
+    def _recreate_cm(self) -> "_Pool":
+        return _Pool(self._shard)  # as contextlib asks a decorator: each call has a scope of its own
+
+    def __enter__(self) -> "Shard":
+        if self._entered is not None:
+            raise InvalidArgument(f"this pool() of shard '{self._shard.name}' was entered by {self._entered[1]} "
+                                  "already; each `with` takes a pool() of its own")
+        _cpu.take_failure()
+        self._shard._raw.enter()
+        self._entered = _this_thread()
+        return self._shard
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        here = _this_thread()
+        if self._entered is None or self._entered[0] != here[0]:
+            told = f"{self._entered[1]} entered it, and has to leave it" if self._entered else "nobody entered it"
+            raise InvalidArgument(f"leaving the pool of shard '{self._shard.name}' in {here[1]}: {told}")
+        self._shard._raw.leave()
+        self._entered = None
+        if isinstance(error, RuntimeError) and not isinstance(error, Error):
+            # PyTorch makes errors of its own of what an allocator throws: tell what it was. The last failure of the
+            # thread may also be one that the block has caught already, and this error the program's own.
+            failure = _cpu.take_failure()
+            if failure is not None and self._is_told_by(error, failure):
+                raise failure from error
+
+    def _is_told_by(self, error: RuntimeError, failure: Error) -> bool:
+        """Whether PyTorch's error is about this failure: it quotes it, or its CUDA allocator was refused memory."""
+        on_gpu = self._shard.device.type == "cuda"
+        return str(failure) in str(error) or (on_gpu and isinstance(error, torch.OutOfMemoryError))
+
+
+def _this_thread() -> tuple[int, str]:
+    thread = threading.current_thread()
+    return threading.get_ident(), f"thread '{thread.name}' ({threading.get_native_id()})"
 
 
 class Shard:
@@ -41,33 +85,15 @@ class Shard:
         """Blocks and bytes allocated, bytes mapped on the device and pinned on the host, sleeps and wakes."""
         return self._raw.stats()
 
-    @contextmanager
-    def pool(self) -> Iterator["Shard"]:
+    def pool(self) -> "AbstractContextManager[Shard]":
         """New tensors that this thread makes inside live in the shard, and raise when they are used while it sleeps.
         Wrap construction, not training steps: each operator inside is looked at, too.
 
-        Raises `Asleep` for a sleeping shard and `InvalidArgument` when the thread is inside it already. When the device
-        is full, what leaves the block is `OutOfMemory`, which is a `torch.OutOfMemoryError`, too.
+        Raises `Asleep` for a sleeping shard, `InvalidArgument` when the thread is inside it already or another thread
+        leaves it. When the device is full, what leaves the block is `OutOfMemory`, which is a `torch.OutOfMemoryError`,
+        too.
         """
-        _cpu.take_failure()
-        self._raw.enter()
-        try:
-            yield self
-        except Error:
-            raise
-        except RuntimeError as error:
-            # PyTorch makes errors of its own of what an allocator throws: tell what it was. The last failure of the
-            # thread may also be one that the block has caught already, and this error the program's own.
-            failure = _cpu.take_failure()
-            if failure is None or not self._is_told_by(error, failure):
-                raise
-            raise failure from error
-        finally:
-            self._raw.leave()
-
-    def _is_told_by(self, error: RuntimeError, failure: Error) -> bool:
-        """Whether PyTorch's error is about this failure: it quotes it, or its CUDA allocator was refused memory."""
-        return str(failure) in str(error) or (self.device.type == "cuda" and isinstance(error, torch.OutOfMemoryError))
+        return _Pool(self)
 
     def mem_pool(self, for_graphs: bool = False) -> "torch.cuda.MemPool":
         """The pool of a shard on a GPU as PyTorch's own object, for `torch.cuda.use_mem_pool` and as `pool=` of graphs.
@@ -75,7 +101,8 @@ class Shard:
         for_graphs: keep its segments whole from now on, since a replay writes into parts that hold no tensor.
         """
         if self.device.type != "cuda":
-            raise InvalidArgument(f"shard '{self.name}' is on {self.device}: a torch.cuda.MemPool belongs to a GPU; use pool()")
+            raise InvalidArgument(f"shard '{self.name}' is on {self.device}: a torch.cuda.MemPool belongs to a GPU; "
+                                  "use pool()")
         from . import _cuda
 
         return (_cuda.graph_pool if for_graphs else _cuda.pool)(self._raw.key)
@@ -109,8 +136,8 @@ def _device(device: Union[str, int, torch.device, None]) -> torch.device:
     try:
         chosen = torch.device(device if device is not None else "cpu" if emulated else "cuda")
     except (RuntimeError, TypeError) as error:
-        raise InvalidArgument(f"device={device!r}: \"cuda\", \"cuda:N\", a torch.device or an index from 0 on is possible "
-                              "(\"cpu\" with the emulated driver)") from error
+        raise InvalidArgument(f"device={device!r}: \"cuda\", \"cuda:N\", a torch.device or an index from 0 on is "
+                              "possible (\"cpu\" with the emulated driver)") from error
     if chosen.type == "cuda" and chosen.index is None:
         chosen = torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_available() else 0)
     return torch.device("cpu") if chosen.type == "cpu" else chosen
