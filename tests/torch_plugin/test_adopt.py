@@ -106,3 +106,32 @@ def test_strays_are_found_with_names_and_bytes(make_shard):
     sw.sleep(params, strays="adopt")
     sw.wake(params)
     assert sw.audit(model) == [] and model.weight.eq(1).all()
+
+
+@pytest.mark.parametrize("take", [sw.adopt, lambda model, shard: sw.attach(model, params=shard)],
+                         ids=["adopt", "attach"])
+@pytest.mark.parametrize("make, name", [
+    (lambda: torch.nn.LazyLinear(3), "1.weight"),
+    (lambda: torch.nn.LazyBatchNorm1d(affine=False), "1.running_mean"),
+], ids=["parameter", "buffer"])
+def test_a_lazy_module_is_refused_by_name_until_its_first_forward(take, make, name, shard):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), make())
+    with pytest.raises(sw.InvalidArgument, match=rf"'{name}' \(Uninitialized\w+\).*run one forward first"):
+        take(model, shard)
+    assert sw.shard_of(model[0].weight) is None
+    model(torch.ones(2, 4))
+    take(model, shard)
+    assert sw.audit(model) == []
+
+
+def test_what_has_no_memory_yet_is_no_stray(shard):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    sw.adopt(model, shard)
+    model.append(torch.nn.LazyLinear(3))
+    model.append(torch.nn.Linear(3, 2, device="meta", bias=False))
+    assert sw.audit(model) == []
+    assert not sw.sleep(shard).is_no_op
+    sw.wake(shard)
+    model[2].to_empty(device="cpu")
+    model(torch.ones(2, 4))
+    assert [stray.name for stray in sw.audit(model)] == ["1.weight", "1.bias", "2.weight"]

@@ -87,10 +87,10 @@ def adopt(tree: Any, shard: Shard) -> Adopted:
     (weakly): sleep looks for tensors that came later, and an optimizer's first step brings its state in. Modules of
     FSDP2 are resharded first: what is adopted are the sharded parameters.
 
-    Raises `InvalidArgument`, with nothing moved, for what has no memory or layout that can sleep, belongs to another
-    shard or device, or was not allocated by PyTorch; `OutOfMemory` when the device fills up: then each storage is wholly
-    inside or wholly where it was, and the message says which. CPU tensors beside a CUDA shard are passed over, with a
-    warning for parameters.
+    Raises `InvalidArgument`, with nothing moved, for what has no memory (or none yet: a lazy module) or layout that can
+    sleep, belongs to another shard or device, or was not allocated by PyTorch; `OutOfMemory` when the device fills up:
+    then each storage is wholly inside or wholly where it was, and the message says which. CPU tensors beside a CUDA
+    shard are passed over, with a warning for parameters.
     """
     check_tree(tree)
     with walk.refusing_cycles(tree):
@@ -207,7 +207,7 @@ def strays_of(trees: list[tuple[Any, Optional[Shard]]]) -> list[tuple[StrayTenso
     homes: list[Optional[Shard]] = []
     kind = "cuda" if driver().kind == "cuda" else "cpu"
     for tree, shard in trees:
-        for name, tensor, storage in walk.named_storages(tree, with_params=shard is None):
+        for name, tensor, storage in walk.named_storages(tree, with_params=shard is None, with_memory=True):
             key = storage._cdata
             if key in seen or _is_elsewhere(tensor, kind):
                 continue

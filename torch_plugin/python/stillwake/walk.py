@@ -98,8 +98,16 @@ def innermost(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
+def is_still_lazy(tensor: torch.Tensor) -> bool:
+    """Whether it is the parameter or buffer of a lazy module (LazyLinear) before its first forward."""
+    return isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
+
+
     """The storage of an innermost tensor; `InvalidArgument` for one that has none."""
     if tensor.layout != torch.strided:
+    if is_still_lazy(tensor):
+        raise InvalidArgument(f"'{name}' ({type(tensor).__name__}) has no shape and no memory before its lazy module "
+                              "ran; run one forward first")
         raise InvalidArgument(f"'{name}' has layout {tensor.layout}: only strided tensors have a storage that can sleep")
     if tensor.device.type == "meta":
         raise InvalidArgument(f"'{name}' is on the meta device and has no memory; materialise it first (to_empty)")
@@ -109,9 +117,14 @@ def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
         raise InvalidArgument(f"'{name}' ({type(tensor).__name__}) has no storage that can sleep: {error}") from error
 
 
-def named_storages(tree: Any, with_params: bool = False) -> Iterator[tuple[str, torch.Tensor, torch.UntypedStorage]]:
-    """Name, innermost tensor and storage of everything in the tree, storages repeated as often as they are used."""
+def named_storages(tree: Any, with_params: bool = False,
+                   with_memory: bool = False) -> Iterator[tuple[str, torch.Tensor, torch.UntypedStorage]]:
+    """Name, innermost tensor and storage of everything in the tree, storages repeated as often as they are used.
+
+    with_memory: pass over what has no memory yet, which is refused otherwise.
+    """
     with refusing_cycles(tree):
         for name, tensor in named_tensors(tree, "", with_params):
             for inner in innermost(tensor):
-                yield name, inner, storage_of(name, inner)
+                if not (with_memory and (inner.device.type == "meta" or is_still_lazy(inner))):
+                    yield name, inner, storage_of(name, inner)
