@@ -21,8 +21,11 @@ class JobReport:
     gradients_dropped: int = 0
     modules_resharded: int = 0
 
+    gradient_bytes: int = 0  #: of the gradients that were dropped
+
     def __str__(self) -> str:
-        return str(self.report)
+        dropped = f"; {self.gradients_dropped} gradients of {self.gradient_bytes} bytes dropped"
+        return str(self.report) + (dropped if self.gradients_dropped else "")
 
 
 def _listed(given: Any, kind: type, what: str) -> list[Any]:
@@ -55,16 +58,16 @@ class Job:
         """Whether every shard of this rank is awake."""
         return all(each.is_awake for each in self.shards)
 
-    def _drop_gradients(self) -> int:
-        """Gradients live in PyTorch's memory and would keep the device; a sleep belongs between steps."""
-        dropped = sum(fsdp.drop_gradients(model) for model in self._models)
+    def _drop_gradients(self) -> list[torch.Tensor]:
+        """Gradients live in PyTorch's memory and would keep the device; a sleep belongs between steps. Answers them."""
+        dropped = [gradient for model in self._models for gradient in fsdp.drop_gradients(model)]
         owners = [parameter for model in self._models for parameter in model.parameters()]
         owners += [parameter for optimizer in self._optimizers for group in optimizer.param_groups
                    for parameter in group["params"]]
         for parameter in owners:
             if parameter.grad is not None:
+                dropped.append(parameter.grad)
                 parameter.grad = None
-                dropped += 1
         return dropped
 
     def sleep(self, timeout: Optional[float] = None, checked: bool = False) -> JobReport:
@@ -78,9 +81,11 @@ class Job:
         with ranks.together(self._group, "sleep"):
             resharded = sum(fsdp.reshard(model) for model in self._models)
             dropped = self._drop_gradients()
+            count, size = len(dropped), sum(map(walk.nbytes, dropped))
+            del dropped  # their memory goes with them
             report = transitions.sleep_with(self.shards, self._ema, timeout, checked, self._strays)
             _empty_cache()
-        return JobReport(report, dropped, resharded)
+        return JobReport(report, count, resharded, size)
 
     def wake(self, timeout: Optional[float] = None, first: Iterable[torch.Tensor] = ()) -> JobReport:
         """Wakes the shards and waits until every rank did. Awake already: a no-op.

@@ -36,22 +36,22 @@ def _groups(model: torch.nn.Module) -> Iterator[Any]:
         yield from groups if groups is not None else [state._fsdp_param_group]
 
 
-def drop_gradients(model: torch.nn.Module) -> int:
+def drop_gradients(model: torch.nn.Module) -> list[torch.Tensor]:
     """Drops the gradients of gathered parameters, which FSDP2 keeps between backwards that do not reduce
-    (`set_requires_gradient_sync(False)`, `set_requires_all_reduce(False)`); answers how many."""
-    dropped = 0
+    (`set_requires_gradient_sync(False)`, `set_requires_all_reduce(False)`); answers them."""
+    dropped = []
     for group in _groups(model):
         if group is None:
             continue
         if getattr(group, "_partial_reduce_output", None) is not None:
+            dropped.append(group._partial_reduce_output)
             group._partial_reduce_output = None
-            dropped += 1
         for param in group.fsdp_params:
             gathered = getattr(param, "_unsharded_param", None)
             if gathered is not None and gathered.grad is not None:
+                dropped.append(gathered.grad)
                 gathered.grad = None
-                dropped += 1
             if getattr(param, "unsharded_accumulated_grad", None) is not None:
+                dropped.append(param.unsharded_accumulated_grad)
                 param.unsharded_accumulated_grad = None
-                dropped += 1
     return dropped

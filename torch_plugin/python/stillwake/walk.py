@@ -97,7 +97,13 @@ def innermost(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (tensor,)
 
 
-def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
+def nbytes(tensor: torch.Tensor) -> int:
+    """The bytes of a tensor's elements, those of sparse and wrapped ones by what is inside."""
+    return sum(part.numel() * part.element_size()
+               for inner in innermost(tensor)
+               for part in ((inner._indices(), inner._values()) if inner.layout == torch.sparse_coo else (inner,)))
+
+
 def is_still_lazy(tensor: torch.Tensor) -> bool:
     """Whether it is the parameter or buffer of a lazy module (LazyLinear) before its first forward."""
     return isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
