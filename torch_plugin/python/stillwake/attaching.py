@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, NoReturn, Optional, Union
 
 import torch
 
@@ -57,6 +57,10 @@ class Job:
     def is_awake(self) -> bool:
         """Whether every shard of this rank is awake."""
         return all(each.is_awake for each in self.shards)
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgument("a Job cannot be pickled: its shards' memory belongs to this process. Send its state "
+                              "dicts, and call stillwake.attach in the other process")
 
     def _drop_gradients(self) -> list[torch.Tensor]:
         """Gradients live in PyTorch's memory and would keep the device; a sleep belongs between steps. Answers them."""

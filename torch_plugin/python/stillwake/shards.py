@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager, ContextDecorator
-from typing import Any, Optional, Union
+from typing import Any, NoReturn, Optional, Union
 
 import torch
 
@@ -120,6 +120,17 @@ class Shard:
         with _making:
             self._raw.close()
             _made.pop((self.name, str(self.device)), None)
+
+    def __copy__(self) -> "Shard":
+        return self  # one a name and device, as asking for it again
+
+    def __deepcopy__(self, memo: Any) -> "Shard":
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgument(f"shard '{self.name}' cannot be pickled: its memory belongs to this process. Send its "
+                              "name, and let the other process make a shard of its own: "
+                              f"stillwake.shard({self.name!r})")
 
     def __repr__(self) -> str:
         try:
