@@ -4,6 +4,7 @@
 #include "torch_plugin/library/session.h"
 #include "torch_plugin/library/torch_error.h"
 
+#include <ATen/ops/_nested_view_from_buffer.h>
 #include <ATen/quantized/QTensorImpl.h>
 #include <ATen/quantized/Quantizer.h>
 #include <c10/core/TensorImpl.h>
@@ -36,6 +37,16 @@ at::Tensor shell_for(const at::Tensor& tensor, c10::Storage&& storage) {
                                                   tensor.dtype());
 }
 
+/// The same rows over the storage, of which a nested tensor (torch.nested, layout strided) is always a view of all.
+at::Tensor nested_view(const at::Tensor& tensor, c10::Storage&& storage) {
+  const auto count = static_cast<std::int64_t>(storage.nbytes() / tensor.element_size());
+  at::Tensor all = at::detail::make_tensor<c10::TensorImpl>(std::move(storage),
+                                                            c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+  all.unsafeGetTensorImpl()->set_sizes_contiguous(count);
+  return at::_nested_view_from_buffer(all, tensor._nested_tensor_size(), tensor._nested_tensor_strides(),
+                                      tensor._nested_tensor_storage_offsets());
+}
+
 } // namespace
 
 at::Tensor host_view(const at::Tensor& tensor, bool write) {
@@ -60,6 +71,9 @@ at::Tensor host_view(const at::Tensor& tensor, bool write) {
                                                       "': its host_copy is 'packed'; views need 'readable'");
   }
   HostViews::Storage host = shard->host_views().of(shard->core(), storage, write);
+  if (tensor.is_nested()) {
+    return nested_view(tensor, c10::Storage(std::move(host)));
+  }
   at::Tensor view = shell_for(tensor, c10::Storage(std::move(host)));
   c10::TensorImpl* impl = view.unsafeGetTensorImpl();
   impl->set_storage_offset(tensor.storage_offset());
