@@ -42,7 +42,8 @@ class Pip(unittest.TestCase):
             f"-Cbuild-dir={BUILD}", "-Csetup-args=-Dbuildtype=debugoptimized", ROOT)
 
     def python(self, text, **options):
-        return run(sys.executable, "-c", text, cwd=SITE.parent, **{"env": {**ENVIRONMENT, "PYTHONPATH": str(SITE)}, **options})
+        options.setdefault("env", {**ENVIRONMENT, "PYTHONPATH": str(SITE)})
+        return run(sys.executable, "-c", text, cwd=SITE.parent, **options)
 
     def test_it_sleeps_and_wakes(self):
         told = self.python("import torch, stillwake as sw\n"
@@ -59,8 +60,8 @@ class Pip(unittest.TestCase):
 
     def test_another_minor_version_of_torch_is_refused_in_one_sentence(self):
         told = self.python("import torch; torch.__version__ = '2.99.0'; import stillwake", status=1)
-        self.assertRegex(told.splitlines()[-1], r"ImportError: this build of stillwake is for torch 2\.\d+ and found torch "
-                                                r"2\.99\.0; install it again")
+        self.assertRegex(told.splitlines()[-1], r"ImportError: this build of stillwake is for torch 2\.\d+ and found "
+                                                r"torch 2\.99\.0; install it again")
 
     def test_nothing_of_the_development_files_is_installed(self):
         names = [path.name for path in SITE.rglob("*") if path.is_file()]

@@ -52,8 +52,8 @@ class Programs:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        self._nursery = subprocess.Popen([sys.executable, "-c", _NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         text=True)
+        self._nursery = subprocess.Popen([sys.executable, "-c", _NURSERY], text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, text: str) -> Ended:
         """Runs the text as a program and waits for its end; one that hangs ends after 60 s with a traceback."""

@@ -9,7 +9,8 @@ import torch
 def test_a_module_keeps_every_identity(shard):
     model = torch.nn.Sequential(torch.nn.Linear(30, 50), torch.nn.BatchNorm1d(50), torch.nn.Linear(50, 30))
     model[2].weight = torch.nn.Parameter(model[0].weight.t())  # another parameter on the same storage
-    before = {name: (id(tensor), tensor.clone(), tensor.stride()) for name, tensor in model.state_dict(keep_vars=True).items()}
+    before = {name: (id(tensor), tensor.clone(), tensor.stride())
+              for name, tensor in model.state_dict(keep_vars=True).items()}
     done = sw.adopt(model, shard)
     assert done.moved == len({tensor.untyped_storage()._cdata for tensor in model.state_dict().values()})
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -54,7 +55,8 @@ def test_what_holds_no_tensors_is_refused(shard):
 
 def test_a_full_device_leaves_each_storage_whole_and_says_which(make_shard):
     shard = make_shard(addresses=10 << 20)
-    tensors = {name: torch.full((1 << 20,), float(value)) for value, name in enumerate(("first", "second", "third"), 1)}  # 4 MiB each
+    tensors = {name: torch.full((1 << 20,), float(value))  # 4 MiB each
+               for value, name in enumerate(("first", "second", "third"), 1)}
     with pytest.raises(sw.OutOfMemory, match="'third'.*2 storages before it are in the shard"):
         sw.adopt(tensors, shard)
     assert [sw.shard_of(tensor) for tensor in tensors.values()] == [shard, shard, None]

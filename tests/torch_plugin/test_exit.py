@@ -35,18 +35,24 @@ PROGRAMS = {
     "host views alive": ("sw.sleep(); view = sw.host_view(model); kept = view['weight'].numpy()", 0),
     "host views alive, awake again": ("sw.sleep(); view = sw.host_view(model, write=True); sw.wake()", 0),
     "inside a pool": ("scope = params.pool(); scope.__enter__(); inside = torch.ones(10)", 0),
-    "a pool left by the collector": ("def inside():\n with params.pool():\n  yield torch.ones(10)\nrunning = inside(); next(running)", 0),
+    "a pool left by the collector": (
+        "def inside():\n with params.pool():\n  yield torch.ones(10)\nrunning = inside(); next(running)", 0),
     "in an awake block": ("sw.sleep(); block = sw.awake(params); block.__enter__()", 0),
     "in a reference cycle": ("ring = [model]; ring.append(ring); sw.sleep(); del model", 0),
     "kept by a module global of torch": ("torch.kept = (model, optimizer, pooled); sw.sleep()", 0),
     "sys.exit": ("sw.sleep(); sys.exit(7)", 7),
     "sys.exit inside a pool": ("with params.pool():\n x = torch.ones(10)\n sys.exit(7)", 7),
-    "SystemExit with tensors in the traceback": ("def deep(tensor):\n sw.sleep()\n raise SystemExit(3)\ndeep(torch.ones(10))", 3),
+    "SystemExit with tensors in the traceback": (
+        "def deep(tensor):\n sw.sleep()\n raise SystemExit(3)\ndeep(torch.ones(10))", 3),
     "os._exit": ("sw.sleep(); os._exit(5)", 5),
-    "atexit handlers that use it": ("import atexit\natexit.register(lambda: (sw.wake(), step(), sw.sleep()))\nsw.sleep()", 0),
-    "finalizers that use it": ("import weakref\nweakref.finalize(model, lambda: sw.sleep())\nclass Last:\n def __del__(self): sw.wake()\nlast = Last()", 0),
+    "atexit handlers that use it": (
+        "import atexit\natexit.register(lambda: (sw.wake(), step(), sw.sleep()))\nsw.sleep()", 0),
+    "finalizers that use it": (
+        "import weakref\nweakref.finalize(model, lambda: sw.sleep())\n"
+        "class Last:\n def __del__(self): sw.wake()\nlast = Last()", 0),
     "a daemon thread that sleeps and wakes": (
-        "def turn():\n while True: sw.sleep(); sw.wake()\nthreading.Thread(target=turn, daemon=True).start(); time.sleep(0.3)", 0),
+        "def turn():\n while True: sw.sleep(); sw.wake()\n"
+        "threading.Thread(target=turn, daemon=True).start(); time.sleep(0.3)", 0),
     "a daemon thread that waits inside a pool": (
         "def fill():\n with optim.pool():\n  kept = torch.ones(1000); time.sleep(1000)\n"
         "threading.Thread(target=fill, daemon=True).start(); time.sleep(0.3)", 0),
@@ -55,7 +61,8 @@ PROGRAMS = {
     "a background prepare": ("sw.prepare(background=True)", 0),
     "an attached job asleep": ("job = sw.attach(model, optimizer, params=params, optim=params); job.sleep()", 0),
     "after errors": ("sw.sleep()\ntry: model(torch.ones(1, 100))\nexcept RuntimeError as error: kept = error", 0),
-    "after a full device": ("try:\n with params.pool(): torch.empty(1 << 40)\nexcept sw.OutOfMemory as error: kept = error", 0),
+    "after a full device": (
+        "try:\n with params.pool(): torch.empty(1 << 40)\nexcept sw.OutOfMemory as error: kept = error", 0),
     "closed shards": ("del pooled; optim.close()", 0),
 }
 
@@ -127,8 +134,8 @@ def test_a_forked_child_ends_well_and_the_parent_goes_on(state, run):
 
 
 def test_a_forked_child_that_uses_os_fork_alone_ends_well(run):
-    ended = run("pid = os.fork()\nif pid == 0: sys.exit(4)\nassert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4\n"
-               "sw.sleep(); sw.wake(); step()")
+    ended = run("pid = os.fork()\nif pid == 0: sys.exit(4)\n"
+               "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4\nsw.sleep(); sw.wake(); step()")
     assert ended == Ended(0, "")
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FR-B4, FR-I1: every driver call that a sleep and a wake of a two-rank FSDP2 job make fails once, on one rank and
-then on the other. The rank that failed says so by its own error, the other by naming it; a retry does what is missing; and the
-training that went through all of it equals a control run bit for bit."""
+then on the other. The rank that failed says so by its own error, the other by naming it; a retry does what is missing;
+and the training that went through all of it equals a control run bit for bit."""
 import stillwake as sw
 import torch.distributed as dist
 from test_fsdp2 import adamw, addresses, attached, sharded

@@ -135,7 +135,8 @@ def test_e1_every_byte_of_every_type_and_odd_size_returns_in_every_cycle(make_sh
     shard = make_shard()
     torch.manual_seed(3)
     tensors = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in (1, 3, 511, 513, 4097, 2 * MIB + 1)]
-    tensors += [torch.randn(1001).to(kind) for kind in (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2)]
+    kinds = torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2
+    tensors += [torch.randn(1001).to(kind) for kind in kinds]
     tensors += [torch.randn(7, 5, 3, dtype=torch.complex64).transpose(0, 2)]
     sw.adopt(tensors, shard)
     views = [tensor.view(-1)[tensor.numel() // 2:] if tensor.is_contiguous() else tensor[1:] for tensor in tensors]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard: every use of a sleeping tensor is a Python error with our text; what needs no memory goes on working (FR-G5)."""
+"""The guard: every use of a sleeping tensor is a Python error with our text; what needs no memory works on (FR-G5)."""
 import copy
 import io
 import pickle
@@ -26,7 +26,8 @@ class Sleeper:
         self.view = self.plain[2:4].t()
         self.outside = torch.ones(8, 8)
         self.optimizers = {}
-        for kind, options in (("foreach", dict(foreach=True)), ("fused", dict(fused=True)), ("single", dict(foreach=False))):
+        for kind, options in (("foreach", dict(foreach=True)), ("fused", dict(fused=True)),
+                              ("single", dict(foreach=False))):
             self.optimizers[kind] = torch.optim.AdamW([torch.nn.Parameter(torch.ones(8, 8))], lr=0.1, **options)
             self._set_gradient(kind)
             self.optimizers[kind].step()

@@ -22,7 +22,8 @@ os.environ["STILLWAKE_EMULATED_MEMORY"] = "384MiB"  # small enough to be filled
 
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory):
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path_factory.mktemp('group') / 'store'}", rank=0, world_size=1)
+    store = tmp_path_factory.mktemp("group") / "store"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     yield DeviceMesh("cpu", [0])
     dist.destroy_process_group()
 
@@ -79,7 +80,8 @@ def test_every_type_reads_as_it_is(make, shard):
 def test_a_quantized_tensor_reads_as_it_is(shard):
     values = torch.linspace(-1, 1, 12).reshape(3, 4)
     per_tensor = torch.quantize_per_tensor(values, 0.1, 3, torch.qint8)
-    per_channel = torch.quantize_per_channel(values, torch.tensor([0.1, 0.2, 0.3]), torch.zeros(3, dtype=torch.long), 0, torch.qint8)
+    scales, zero_points = torch.tensor([0.1, 0.2, 0.3]), torch.zeros(3, dtype=torch.long)
+    per_channel = torch.quantize_per_channel(values, scales, zero_points, 0, torch.qint8)
     expected = [per_tensor.dequantize(), per_channel.dequantize()]
     sw.adopt([per_tensor, per_channel], shard)
     sw.sleep(shard)

@@ -135,7 +135,8 @@ def test_a_full_device_leaves_a_pool_with_the_figures_and_the_pool_works_on(make
 
 def test_the_programs_own_errors_leave_a_pool_as_they_are(make_shard):
     shard = make_shard()
-    for error in (ValueError("its own"), RuntimeError("its own"), KeyboardInterrupt(), torch.OutOfMemoryError("its own")):
+    for error in (ValueError("its own"), RuntimeError("its own"), KeyboardInterrupt(),
+                  torch.OutOfMemoryError("its own")):
         with pytest.raises(type(error)) as raised:
             with shard.pool():
                 raise error

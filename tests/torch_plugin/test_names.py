@@ -49,7 +49,8 @@ def test_every_function_is_documented_and_typed(name, function):
     signature = inspect.signature(function)
     assert signature.return_annotation is not inspect.Signature.empty, f"{name} says not what it returns"
     for parameter in signature.parameters.values():
-        assert parameter.name == "self" or parameter.annotation is not inspect.Parameter.empty, f"{name}({parameter.name})"
+        typed = parameter.annotation is not inspect.Parameter.empty
+        assert parameter.name == "self" or typed, f"{name}({parameter.name})"
     assert typing.get_type_hints(function, vars(importlib.import_module(function.__module__))) is not None
 
 
@@ -101,8 +102,8 @@ def test_a_function_of_a_stub_takes_as_many_arguments_as_the_modules(name):
 
 
 def test_the_import_brings_no_torch_distributed_in_and_opens_no_driver():
-    program = ("import sys, torch; before = {name for name in sys.modules if name.startswith('torch')}; import stillwake; "
-               "from stillwake import _cpu; "
+    program = ("import sys, torch; before = {name for name in sys.modules if name.startswith('torch')}; "
+               "import stillwake; from stillwake import _cpu; "
                "new = {name for name in sys.modules if name.startswith('torch')} - before; "
                "assert not [name for name in new if name.startswith(('torch.distributed', 'torch._dynamo'))], new; "
                "assert not _cpu.driver_is_open()")

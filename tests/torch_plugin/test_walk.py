@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The walk that finds tensors: every structure, every name, wrappers down to their storages, each storage once moved."""
+"""The walk that finds tensors: every structure, every name, wrappers down to their storages, each moved once."""
 import collections
 import dataclasses
 
@@ -45,8 +45,9 @@ class Scaled(torch.Tensor):
 
 def test_names_say_where_a_tensor_was_found():
     t = [torch.ones(1) for _ in range(8)]
-    tree = {"list": [t[0], {"deep": t[1]}], "tuple": (t[2], 3), "point": Point(t[3], None), "state": State(t[4], 5, [t[5]]),
-            "ordered": collections.OrderedDict(a=t[6]), 7: t[7], "text": "no tensor", "none": None}
+    tree = {"list": [t[0], {"deep": t[1]}], "tuple": (t[2], 3), "point": Point(t[3], None),
+            "state": State(t[4], 5, [t[5]]), "ordered": collections.OrderedDict(a=t[6]), 7: t[7],
+            "text": "no tensor", "none": None}
     found = dict(walk.named_tensors(tree))
     assert {name: id(tensor) for name, tensor in found.items()} == {
         "list[0]": id(t[0]), "list[1].deep": id(t[1]), "tuple[0]": id(t[2]), "point[0]": id(t[3]),
@@ -54,7 +55,8 @@ def test_names_say_where_a_tensor_was_found():
 
 
 def test_a_module_shows_parameters_and_buffers_under_every_name():
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2, bias=False))
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.BatchNorm1d(2),
+                                torch.nn.Linear(2, 2, bias=False))
     model[2].weight = model[0].weight
     model.register_buffer("hidden", torch.ones(1), persistent=False)
     names = [name for name, _ in walk.named_tensors(model)]
@@ -113,7 +115,8 @@ def test_looking_runs_no_operator():
             and "empty" not in str(function)] == []
 
 
-@pytest.mark.parametrize("tree", [object(), open, torch.nn.Linear, (value for value in [])], ids=lambda tree: type(tree).__name__)
+@pytest.mark.parametrize("tree", [object(), open, torch.nn.Linear, (value for value in [])],
+                         ids=lambda tree: type(tree).__name__)
 def test_what_cannot_be_looked_into_is_refused_at_the_top(tree):
     with pytest.raises(sw.InvalidArgument, match="pytree"):
         list(walk.named_tensors(tree))

@@ -48,8 +48,8 @@ Report, ReportStep, ShardStats, Ticket = _cpu.Report, _cpu.ReportStep, _cpu.Shar
 
 __all__ = [
     "Adopted", "Asleep", "Busy", "Corrupted", "Driver", "DriverCallFailed", "DriverMissing", "DriverTooOld", "Error",
-    "InvalidArgument", "Job", "JobReport", "Lost", "OutOfHostMemory", "OutOfMemory", "OverBudget", "RankFailed", "Report",
-    "ReportStep", "Shard", "ShardStats", "Stray", "StrayTensor", "Ticket", "TimedOut", "address", "adopt", "attach",
-    "audit", "awake", "driver", "host_view", "install", "is_awake", "library_path", "prepare", "shard", "shard_of", "sleep",
-    "stats", "swap", "trim", "use", "wake",
+    "InvalidArgument", "Job", "JobReport", "Lost", "OutOfHostMemory", "OutOfMemory", "OverBudget", "RankFailed",
+    "Report", "ReportStep", "Shard", "ShardStats", "Stray", "StrayTensor", "Ticket", "TimedOut", "address", "adopt",
+    "attach", "audit", "awake", "driver", "host_view", "install", "is_awake", "library_path", "prepare", "shard",
+    "shard_of", "sleep", "stats", "swap", "trim", "use", "wake",
 ]

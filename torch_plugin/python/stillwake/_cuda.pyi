@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What needs PyTorch's CUDA libraries: torch_plugin/python/bindings/module_cuda.cpp. Private. Shards come as `Shard.key`."""
+"""What needs PyTorch's CUDA libraries: torch_plugin/python/bindings/module_cuda.cpp.
+
+Private. Shards come as `Shard.key`.
+"""
 from typing import Any, Optional
 
 def set_error_classes(by_code: dict[int, type[Exception]], /) -> None: ...

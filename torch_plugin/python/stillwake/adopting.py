@@ -45,8 +45,8 @@ class StrayTensor:
 class _Followed:
     """Modules and optimizers that were adopted, weakly, with their shards: a sleep looks at them again."""
 
-    # Without a lock: the collector may run a finalizer in the middle of either function, which may call them again. Each
-    # change and each copy of the dictionary is one step of the interpreter.
+    # Without a lock: the collector may run a finalizer in the middle of either function, which may call them again.
+    # Each change and each copy of the dictionary is one step of the interpreter.
     def __init__(self) -> None:
         self._entries: dict[tuple[int, int], tuple[weakref.ref, Shard]] = {}
 
@@ -57,7 +57,8 @@ class _Followed:
         return self._entries.setdefault(key, entry) is entry
 
     def of(self, shards: set[Shard]) -> list[tuple[Any, Shard]]:
-        return [(tree, into) for ref, into in list(self._entries.values()) if into in shards and (tree := ref()) is not None]
+        return [(tree, into) for ref, into in list(self._entries.values())
+                if into in shards and (tree := ref()) is not None]
 
 
 followed = _Followed()
@@ -70,8 +71,8 @@ def _is_elsewhere(tensor: torch.Tensor, kind: str) -> bool:
 
 def check_tree(tree: Any) -> None:
     if isinstance(tree, walk.PLAIN_VALUES):
-        raise InvalidArgument(f"adopt {tree!r}: a {type(tree).__name__} holds no tensors; a tensor, module, optimizer or a "
-                              "list or mapping of them is needed")
+        raise InvalidArgument(f"adopt {tree!r}: a {type(tree).__name__} holds no tensors; a tensor, module, optimizer "
+                              "or a list or mapping of them is needed")
 
 
 def adopt(tree: Any, shard: Shard) -> Adopted:
@@ -81,11 +82,11 @@ def adopt(tree: Any, shard: Shard) -> Adopted:
         mapping, sequence, dataclass or registered pytree of these. Wrapper subclasses (DTensor, quantized types) are
         taken by the tensors inside them. Every view and alias of a storage follows. Gradients are left alone.
 
-    The storage object stays: `id`, tied weights, optimizer keys and DTensor metadata are as before; `data_ptr()` changes
-    now and never again. Work queued on the device is waited for; use the tensors in no other thread meanwhile, and adopt
-    before CUDA graphs, NCCL registrations, DLPack or numpy aliases of them exist. Modules and optimizers are followed
-    (weakly): sleep looks for tensors that came later, and an optimizer's first step brings its state in. Modules of
-    FSDP2 are resharded first: what is adopted are the sharded parameters.
+    The storage object stays: `id`, tied weights, optimizer keys and DTensor metadata are as before; `data_ptr()`
+    changes now and never again. Work queued on the device is waited for; use the tensors in no other thread meanwhile,
+    and adopt before CUDA graphs, NCCL registrations, DLPack or numpy aliases of them exist. Modules and optimizers are
+    followed (weakly): sleep looks for tensors that came later, and an optimizer's first step brings its state in.
+    Modules of FSDP2 are resharded first: what is adopted are the sharded parameters.
 
     Raises `InvalidArgument`, with nothing moved, for what has no memory (or none yet: a lazy module) or layout that can
     sleep, belongs to another shard or device, or was not allocated by PyTorch; `OutOfMemory` when the device fills up:
@@ -199,7 +200,8 @@ def _take_in_what_was_loaded(shard: "weakref.ref[Shard]"):
     return take_in
 
 
-def strays_of(trees: list[tuple[Any, Optional[Shard]]]) -> list[tuple[StrayTensor, torch.UntypedStorage, Optional[Shard]]]:
+def strays_of(
+        trees: list[tuple[Any, Optional[Shard]]]) -> list[tuple[StrayTensor, torch.UntypedStorage, Optional[Shard]]]:
     """What lies in no shard, once a storage, with the shard of the tree that it was found in."""
     seen: set[int] = set()
     names: list[tuple[str, torch.Tensor]] = []

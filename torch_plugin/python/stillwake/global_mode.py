@@ -35,11 +35,11 @@ def install() -> None:
     Raises `Busy` when CUDA has started: PyTorch cannot change its allocator then; use `Shard.pool` and `adopt`.
     """
     if driver().kind != "cuda":
-        raise InvalidArgument("stillwake.install: PyTorch's CUDA allocator needs the CUDA driver, and this process has the "
-                              "emulated one; CPU tensors go into shards by shard.pool() and stillwake.adopt")
+        raise InvalidArgument("stillwake.install: PyTorch's CUDA allocator needs the CUDA driver, and this process has "
+                              "the emulated one; CPU tensors go into shards by shard.pool() and stillwake.adopt")
     if torch.cuda.is_initialized():
-        raise Busy("stillwake.install: CUDA has started in this process, and PyTorch cannot change its allocator any more; "
-                   "call it first, or use shard.pool() and stillwake.adopt")
+        raise Busy("stillwake.install: CUDA has started in this process, and PyTorch cannot change its allocator any "
+                   "more; call it first, or use shard.pool() and stillwake.adopt")
     if not torch.backends.cuda.is_built():
         raise InvalidArgument("stillwake.install: this torch is built without CUDA and has no CUDA allocator to change")
     allocator = torch.cuda.memory.CUDAPluggableAllocator(library_path(), MALLOC, FREE)

@@ -18,7 +18,7 @@ def _rebuilt(tensor: torch.Tensor, views: dict[int, torch.Tensor]) -> torch.Tens
     """The same wrapper (or none) around the views of what is inside."""
     if not is_traceable_wrapper_subclass(tensor):
         return views[id(tensor)]
-    if type(tensor) is walk.dtensor():  # the general way below makes a new spec each time, which takes three times as long
+    if type(tensor) is walk.dtensor():  # the general way makes a new spec each time, which takes three times as long
         local = _rebuilt(tensor._local_tensor, views)
         return tensor if local is tensor._local_tensor else type(tensor)(local, tensor._spec, requires_grad=False)
     attributes, context = tensor.__tensor_flatten__()
@@ -41,8 +41,8 @@ def host_view(tree: Any, write: bool = False) -> Any:
     view's, which has the storage's size. Views raise once the shard wakes. While asleep, state dicts, EMA updates
     (`lerp_`) and `torch.distributed.checkpoint` work on them.
 
-    Raises `Busy` for a tensor of a shard that is awake, `InvalidArgument` for a shard whose policy is "discard" or whose
-    host copy is "packed".
+    Raises `Busy` for a tensor of a shard that is awake, `InvalidArgument` for a shard whose policy is "discard" or
+    whose host copy is "packed".
     """
     if isinstance(tree, torch.nn.Module):
         tree = tree.state_dict(keep_vars=True)
@@ -51,9 +51,10 @@ def host_view(tree: Any, write: bool = False) -> Any:
     with walk.refusing_cycles(tree):
         leaves, spec = pytree.tree_flatten(tree)
     for leaf in leaves:
-        if isinstance(leaf, (Mapping, set, frozenset)) or (dataclasses.is_dataclass(leaf) and not isinstance(leaf, type)):
-            raise InvalidArgument(f"host_view: a {type(leaf).__name__} is no registered pytree, so a copy of it with views "
-                                  "inside cannot be made; give a dict or a list of its tensors")
+        if isinstance(leaf, (Mapping, set, frozenset)) or (
+                dataclasses.is_dataclass(leaf) and not isinstance(leaf, type)):
+            raise InvalidArgument(f"host_view: a {type(leaf).__name__} is no registered pytree, so a copy of it with "
+                                  "views inside cannot be made; give a dict or a list of its tensors")
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     inner = [part for tensor in tensors for part in walk.innermost(tensor)]
     views = dict(zip(map(id, inner), _cpu.host_views(inner, write)))

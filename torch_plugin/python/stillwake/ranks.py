@@ -39,7 +39,8 @@ def cpu_group(group: Any) -> Any:
     backend, told = _cpu_backend(distributed, chosen)
     if not backend:
         raise InvalidArgument(f"attach: the group has backend {told!r}, and ranks must be able to speak while the "
-                              "device is asleep: initialise with backend='cpu:gloo,cuda:nccl', or pass group= a gloo group")
+                              "device is asleep: initialise with backend='cpu:gloo,cuda:nccl', or pass group= a gloo "
+                              "group")
     return chosen
 
 

@@ -63,7 +63,7 @@ def _this_thread() -> tuple[int, str]:
 class Shard:
     """A named set of tensors on one device that sleeps and wakes as one. Made by `shard()`.
 
-    It stays for the life of the process, whoever drops it, until `close()`.
+    It stays for the life of the process, whoever drops it, until `close()`. A copy of it is itself; it is not pickled.
     """
 
     def __init__(self, raw: "_cpu.Shard", device: torch.device):

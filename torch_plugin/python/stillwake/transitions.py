@@ -57,7 +57,8 @@ def _look_for_strays(shards: list[Shard], strays: str, also: Iterable[tuple[Any,
     found = adopting.strays_of(trees)
     if not found:
         return
-    text = ", ".join(str(stray) for stray, _, _ in found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    text = ", ".join(str(stray) for stray, _, _ in found[:5])
+    text += f" and {len(found) - 5} more" if len(found) > 5 else ""
     if strays == "error":
         error = Stray(f"sleep: {len(found)} tensors of what was adopted live in no shard and would stay on the device: "
                       f"{text}. Adopt them, or pass strays='adopt' or strays='report'")
@@ -72,13 +73,15 @@ def _look_for_strays(shards: list[Shard], strays: str, also: Iterable[tuple[Any,
             adopting.take_in_strays(shard, mine)
 
 
-def sleep(*shards: Shard, timeout: Optional[float] = None, checked: bool = False, strays: str = "error") -> "_cpu.Report":
+def sleep(*shards: Shard, timeout: Optional[float] = None, checked: bool = False,
+          strays: str = "error") -> "_cpu.Report":
     """Gives the device memory of the shards back; without arguments, of every shard. Returns when it is free.
 
     timeout: seconds to wait for work in flight; None waits for ever.
     checked: look twice that nothing was written meanwhile; a difference raises `Busy`.
     strays: what happens when a module or optimizer that was adopted has tensors in no shard. "error": `Stray`, naming
-        them; "adopt": they go to the shard that their owner was adopted into; "report": they stay, with a log line.
+        them; "adopt": they go to the shard that their owner was adopted into, or stay, with a warning, where another
+        thread's transition keeps it; "report": they stay, with a log line.
 
     From the call until it returns use nothing of the set; work queued on the device is waited for. Tensors that were
     adopted raise on access until the wake. Shards that sleep already are left alone. Raises `Busy`, `TimedOut`,
@@ -135,8 +138,8 @@ def wake(*shards: Shard, timeout: Optional[float] = None, streams: Optional[Sequ
     Host views raise from the call on. Shards that are awake are left alone. Raises `OutOfMemory` (needed, free and
     largest possible bytes), `TimedOut`, `Busy`, `Lost`, `DriverCallFailed`: then everything still sleeps and nothing is
     lost; where the call that failed only asked how the copies went, the shards are on their way or awake, and the same
-    call again tells the verdict: until then what is still arriving raises. `Corrupted`: what was restored is not what was
-    saved; the shard keeps its backing and refuses to sleep.
+    call again tells the verdict: until then what is still arriving raises. `Corrupted`: what was restored is not what
+    was saved; the shard keeps its backing and refuses to sleep.
     """
     chosen, limit, ranges = _raw(_set(shards)), arguments.seconds(timeout), _ranges(first)
     if streams is None:
@@ -151,7 +154,8 @@ def swap(outgoing: Union[Shard, Sequence[Shard]], incoming: Union[Shard, Sequenc
          timeout: Optional[float] = None, checked: bool = False, wake_timeout: Optional[float] = None,
          strays: str = "error") -> "_cpu.Report":
     """Puts `outgoing` to sleep while waking `incoming`, both directions of the bus at once, within the memory of the
-    larger plus 512 MiB. Returns when all is verified. timeout, checked, strays: of the sleep; wake_timeout: of the wake.
+    larger plus 512 MiB. Returns when all is verified. timeout, checked, strays: of the sleep; wake_timeout: of the
+    wake.
 
     On an error `outgoing` is awake with its content and `incoming` asleep with its host copy.
     """

@@ -67,8 +67,8 @@ def named_tensors(tree: Any, name: str = "", with_params: bool = False) -> Itera
         for path, value in pytree.tree_flatten_with_path(tree)[0]:
             yield from named_tensors(value, name + pytree.keystr(path), with_params)
     elif not name and not isinstance(tree, PLAIN_VALUES):
-        raise InvalidArgument(f"a {type(tree).__name__} is no tensor, module, optimizer, mapping, sequence, dataclass or "
-                              "registered pytree; give its tensors, for example as a list")
+        raise InvalidArgument(f"a {type(tree).__name__} is no tensor, module, optimizer, mapping, sequence, dataclass "
+                              "or registered pytree; give its tensors, for example as a list")
 
 
 @contextmanager
@@ -93,7 +93,8 @@ def innermost(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     if kind is dtensor():
         return innermost(tensor._local_tensor)
     if is_traceable_wrapper_subclass(tensor):
-        return tuple(part for attribute in tensor.__tensor_flatten__()[0] for part in innermost(getattr(tensor, attribute)))
+        return tuple(part for attribute in tensor.__tensor_flatten__()[0]
+                     for part in innermost(getattr(tensor, attribute)))
     return (tensor,)
 
 
@@ -109,12 +110,14 @@ def is_still_lazy(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
 
 
+def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
     """The storage of an innermost tensor; `InvalidArgument` for one that has none."""
-    if tensor.layout != torch.strided:
     if is_still_lazy(tensor):
         raise InvalidArgument(f"'{name}' ({type(tensor).__name__}) has no shape and no memory before its lazy module "
                               "ran; run one forward first")
-        raise InvalidArgument(f"'{name}' has layout {tensor.layout}: only strided tensors have a storage that can sleep")
+    if tensor.layout != torch.strided:
+        raise InvalidArgument(f"'{name}' has layout {tensor.layout}: only strided tensors have a storage that can "
+                              "sleep")
     if tensor.device.type == "meta":
         raise InvalidArgument(f"'{name}' is on the meta device and has no memory; materialise it first (to_empty)")
     try:
