@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interpreter exit in every state: the program's own exit status, and not a word on stderr (FR-G2)."""
+import signal
 import subprocess
 import sys
 
@@ -93,6 +94,15 @@ def test_an_exception_is_all_that_a_failing_program_tells(run):
 
 def test_a_signal_ends_a_sleeping_program_as_any_other(run):
     assert run("import signal; sw.sleep(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)") == Ended(-15, "")
+
+
+@pytest.mark.parametrize("use", ["sw.sleep(); model.weight.is_shared()",
+                                 "sw.sleep(); view = sw.host_view(model.weight); sw.wake(); view.is_shared()"])
+def test_what_pytorch_asks_outside_of_its_error_handling_ends_the_program_with_our_text(use, run):
+    """As docs/pytorch/troubleshooting.md says. It raises once PyTorch's `is_shared` does: then that line goes."""
+    ended = run("import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n" + use)
+    assert ended.status == -signal.SIGABRT
+    assert "terminate called after throwing" in ended.stderr and "stillwake: shard 'params'" in ended.stderr
 
 
 FORKED = """
