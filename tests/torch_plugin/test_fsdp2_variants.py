@@ -9,7 +9,7 @@ from test_fsdp2 import adamw, attached, data_pointers, fsdp_params, sharded
 from torch.distributed._composable import checkpoint
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from torch.nn.parallel import DistributedDataParallel
-from training import Training, Words, local, same_bytes
+from training import WIDTH, WORDS, Training, Words, local, same_bytes
 
 OPTIMIZERS = {
     "AdamW, one by one": lambda model: adamw(model, foreach=False),
@@ -121,6 +121,41 @@ def test_a_training_that_slept_equals_one_that_did_not_whatever_the_model(two_ra
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_training_that_slept_equals_one_that_did_not_whatever_the_optimizer(two_ranks, name):
     two_ranks.run(by_optimizer, name)
+
+
+class Even(torch.nn.Module):
+    """Every parameter has as many rows on one rank as on the other: PyTorch's LBFGS flattens no others."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(WORDS + 1, WIDTH)
+        self.head = torch.nn.Linear(WIDTH, WORDS + 1)
+
+    def forward(self, words):
+        return self.head(torch.tanh(self.embed(words)))
+
+
+def with_a_history_of_directions():
+    """LBFGS makes new state at every step, of DTensors that each rank has whole."""
+    def make():
+        return Training(lambda: sharded(Even()),
+                        lambda model: torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, history_size=3))
+
+    control, training = make().step(6), make()
+    job = attached(training)
+    for _ in range(3):
+        training.step(2)
+        slept = job.sleep().report
+        assert slept.shards_moved == 3
+        assert sw.audit(training.model, training.optimizer, training.ema) == []
+        with pytest.raises(RuntimeError, match="asleep"):
+            next(iter(training.optimizer.state.values()))["old_dirs"][0].sum()
+        job.wake()
+    training.expect_same_as(control)
+
+
+def test_lbfgs_over_dtensors_sleeps_with_its_history(two_ranks):
+    two_ranks.run(with_a_history_of_directions)
 
 
 def frozen_base_of_its_own():
