@@ -5,7 +5,6 @@ import dataclasses
 import gc
 import io
 import os
-import threading
 
 import pytest
 import stillwake as sw
@@ -15,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from process_facts import is_mapped, resident_bytes
+from side_by_side import beside
 
 MIB = 1 << 20
 os.environ["STILLWAKE_EMULATED_MEMORY"] = "384MiB"  # small enough to be filled
@@ -332,9 +332,9 @@ def test_torch_save_of_a_view_writes_its_storage_alone(shard):
 def test_a_view_is_never_made_of_a_shard_that_begins_to_wake(shard):
     tensor = torch.arange(1000.0)
     sw.adopt([tensor], shard)
-    stop, faults, read = threading.Event(), [], 0
+    faults, read = [], 0
 
-    def look():
+    def look(stop):
         nonlocal read
         while not stop.is_set():
             try:
@@ -348,18 +348,13 @@ def test_a_view_is_never_made_of_a_shard_that_begins_to_wake(shard):
                 if "woke" not in str(error):
                     faults.append(error)
 
-    lookers = [threading.Thread(target=look) for _ in range(2)]
-    for looker in lookers:
-        looker.start()
-    for _ in range(60):
+    with beside(look, look):
+        for _ in range(60):
+            sw.sleep(shard)
+            sw.wake(shard)
         sw.sleep(shard)
-        sw.wake(shard)
-    sw.sleep(shard)
-    while read == 0:
-        pass
-    stop.set()
-    for looker in lookers:
-        looker.join()
+        while read == 0 and not faults:
+            pass
     assert not faults and read > 0
     sw.wake(shard)
     assert tensor.sum() == 499500

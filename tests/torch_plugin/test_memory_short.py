@@ -7,6 +7,7 @@ import time
 import pytest
 import stillwake as sw
 import torch
+from side_by_side import beside
 from stillwake import _cpu
 
 MIB = 1 << 20
@@ -175,9 +176,9 @@ def test_a_busy_shard_never_looks_like_a_full_device(make_shard):
     shard = make_shard()
     with shard.pool():
         held = torch.ones(4 * MIB)
-    seen, stop = [], threading.Event()
+    seen = []
 
-    def allocate():
+    def allocate(stop):
         while not stop.is_set():
             try:
                 with shard.pool():
@@ -185,15 +186,10 @@ def test_a_busy_shard_never_looks_like_a_full_device(make_shard):
             except Exception as error:
                 seen.append(error)
 
-    threads = [threading.Thread(target=allocate) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for _ in range(8):
-        sw.sleep(shard)
-        sw.wake(shard)
-    stop.set()
-    for thread in threads:
-        thread.join()
+    with beside(allocate, allocate, allocate):
+        for _ in range(8):
+            sw.sleep(shard)
+            sw.wake(shard)
     guarded = f"stillwake: shard '{shard.name}' is asleep"  # between its memory and its content the guard went up
     assert seen and [error for error in seen
                      if not isinstance(error, (sw.Asleep, sw.Busy)) and not str(error).startswith(guarded)] == []

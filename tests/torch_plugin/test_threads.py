@@ -8,7 +8,7 @@ import time
 import pytest
 import stillwake as sw
 import torch
-from side_by_side import run_all
+from side_by_side import beside, run_all
 from stillwake import adopting
 
 SECONDS = 2.0
@@ -144,32 +144,25 @@ def test_the_guard_is_up_whenever_the_memory_is_gone(shard):
     """FR-G5: readers beside two threads that put the same shard to sleep get the right bytes or the guard's text."""
     tensor = torch.ones(2000)
     sw.adopt([tensor], shard)
-    stop = threading.Event()
     raised = 0
 
-    def sleep_and_fail():
+    def sleep_and_fail(stop):
         while not stop.is_set():
             try:
                 sw.sleep(shard, timeout=-1)
             except (sw.InvalidArgument, sw.Busy):
                 pass
 
-    def cycle():
-        nonlocal raised
-        try:
-            for _ in range(40):
-                try:
-                    sw.sleep(shard)
-                except sw.Busy:
-                    continue
-                with pytest.raises(RuntimeError, match="asleep"):
-                    tensor.sum()
-                raised += 1
-                sw.wake(shard)
-        finally:
-            stop.set()
-
-    run_all([cycle, sleep_and_fail])
+    with beside(sleep_and_fail):
+        for _ in range(40):
+            try:
+                sw.sleep(shard)
+            except sw.Busy:
+                continue
+            with pytest.raises(RuntimeError, match="asleep"):
+                tensor.sum()
+            raised += 1
+            sw.wake(shard)
     assert raised > 0
     sw.wake(shard)
     assert tensor.sum() == 2000
@@ -200,22 +193,16 @@ def test_a_call_of_ours_gives_the_gil_up_while_it_waits(shard):
 def test_a_thread_that_keeps_the_gil_busy_stops_no_transition(shard):
     tensor = torch.ones(1000)
     sw.adopt([tensor], shard)
-    stop = threading.Event()
 
-    def burn():
+    def burn(stop):
         while not stop.is_set():
             sum(range(20000))
 
-    def cycle():
-        try:
-            for _ in range(10):
-                sw.sleep(shard)
-                sw.host_view(tensor).sum()
-                sw.wake(shard)
-        finally:
-            stop.set()
-
-    run_all([burn, cycle])
+    with beside(burn):
+        for _ in range(10):
+            sw.sleep(shard)
+            sw.host_view(tensor).sum()
+            sw.wake(shard)
     assert tensor.sum() == 1000
 
 
@@ -237,9 +224,9 @@ def test_shards_are_made_by_many_threads_at_once_and_only_once():
 
 def test_adopting_into_a_shard_that_sleeps_and_wakes_is_refused_or_whole(shard):
     """A storage is never moved in while a transition of the shard is under way."""
-    stop, taken = threading.Event(), []
+    taken = []
 
-    def adopt():
+    def adopt(stop):
         while not stop.is_set():
             tensor = torch.full((1000,), 5.0)
             try:
@@ -250,15 +237,10 @@ def test_adopting_into_a_shard_that_sleeps_and_wakes_is_refused_or_whole(shard):
             if len(taken) > 200:
                 del taken[:100]
 
-    adopters = [threading.Thread(target=adopt) for _ in range(2)]
-    for each in adopters:
-        each.start()
-    for _ in range(150):
-        sw.sleep(shard)
-        sw.wake(shard)
-    stop.set()
-    for each in adopters:
-        each.join()
+    with beside(adopt, adopt):
+        for _ in range(150):
+            sw.sleep(shard)
+            sw.wake(shard)
     assert shard.state == "awake"
     assert all(tensor.eq(5).all() for tensor in taken)
     assert taken, "nothing was ever adopted: the test shows nothing"
@@ -268,9 +250,9 @@ def test_what_a_sleeping_tensor_tells_is_whole_while_others_wake_it(shard):
     """The text of the guard is read by one thread while another thread lowers the guard."""
     tensor = torch.ones(100)
     sw.adopt([tensor], shard)
-    stop, told, faults = threading.Event(), set(), []
+    told, faults = set(), []
 
-    def look():
+    def look(stop):
         while not stop.is_set():
             try:
                 tensor.data_ptr()
@@ -279,15 +261,10 @@ def test_what_a_sleeping_tensor_tells_is_whole_while_others_wake_it(shard):
             except Exception as error:  # UnicodeDecodeError for memory that was freed
                 faults.append(error)
 
-    def cycle():
-        try:
-            for _ in range(100):
-                sw.sleep(shard)
-                sw.wake(shard)
-        finally:
-            stop.set()
-
-    run_all([cycle, look, look, look])
+    with beside(look, look, look):
+        for _ in range(100):
+            sw.sleep(shard)
+            sw.wake(shard)
     assert faults == [] and len(told) == 1 and told.pop().startswith(f"stillwake: shard '{shard.name}' is asleep: its ")
 
 
