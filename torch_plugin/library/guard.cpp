@@ -44,7 +44,7 @@ void Guard::add(const Storage& storage) {
     forget_the_dead();
     look_again_at_ = std::max<std::size_t>(64, storages_.size() * 2);
   }
-  storages_.try_emplace(storage.get(), Weak(storage));
+  storages_.try_emplace(storage.get(), WeakStorage(storage));
   if (up_ && concerns(*storage)) {
     refuse_access(*storage, why_);
   }
@@ -55,25 +55,7 @@ bool Guard::has(const c10::StorageImpl* storage) const {
   return storages_.count(storage) != 0;
 }
 
-std::vector<Guard::Storage> Guard::storages() const {
-  // Taking a strong reference may need the GIL, whose holder may want our mutex: first the one, then the other.
-  std::vector<Weak> known;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    known.reserve(storages_.size());
-    for (const auto& [address, weak] : storages_) {
-      known.push_back(weak);
-    }
-  }
-  std::vector<Storage> alive;
-  alive.reserve(known.size());
-  for (const Weak& weak : known) {
-    if (Storage storage = weak.lock()) {
-      alive.push_back(std::move(storage));
-    }
-  }
-  return alive;
-}
+std::vector<Guard::Storage> Guard::storages() const { return living(storages_, mutex_); }
 
 /// Called with the mutex held.
 void Guard::forget_the_dead() {
@@ -88,18 +70,9 @@ bool Guard::concerns(c10::StorageImpl& storage) const {
 }
 
 void Guard::refuse_in_child(const std::string& why) {
-  std::vector<Storage> alive; // dropped without the mutex
-  // Whoever held it does not live here. Then what it guards cannot be looked at, and stays as it is.
-  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-  if (!lock) {
-    return;
-  }
-  for (const auto& [address, weak] : storages_) {
-    if (Storage storage = weak.lock()) {
-      if (concerns(*storage)) {
-        refuse_access(*storage, why);
-      }
-      alive.push_back(std::move(storage));
+  for (const Storage& storage : living_in_child(storages_, mutex_)) {
+    if (concerns(*storage)) {
+      refuse_access(*storage, why);
     }
   }
 }

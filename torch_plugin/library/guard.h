@@ -4,14 +4,12 @@
 // kernels, numpy, backward, compiled code. Shapes, strides and addresses stay answerable.
 #pragma once
 
-#include <c10/core/StorageImpl.h>
-#include <c10/util/intrusive_ptr.h>
+#include "torch_plugin/library/weak_storages.h"
 
 #include <cstddef>
 #include <functional>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace stillwake::pytorch {
@@ -24,7 +22,7 @@ void allow_access(c10::StorageImpl& storage);
 
 class Guard {
 public:
-  using Storage = c10::intrusive_ptr<c10::StorageImpl>;
+  using Storage = StrongStorage;
 
   explicit Guard(const TensorShard& shard) : shard_(shard) {}
 
@@ -44,8 +42,6 @@ public:
   void settle(const std::function<bool()>& is_usable);
 
 private:
-  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
-
   void forget_the_dead();
   /// Whether a transition of the shard concerns it. Not once PyTorch has put other memory behind it: share_memory_()
   /// exchanges a storage's memory for some that every process sees.
@@ -58,7 +54,7 @@ private:
   int holds_ = 0; // guarded by flags_mutex_
   mutable std::mutex mutex_;
   // Guarded by mutex_. A weak reference keeps the object's address from being used again.
-  std::unordered_map<const c10::StorageImpl*, Weak> storages_;
+  WeakStorages<const c10::StorageImpl*> storages_;
   std::size_t look_again_at_ = 64; // so many storages: forget the dead first
   bool up_ = false;
   std::string why_;

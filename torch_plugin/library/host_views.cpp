@@ -42,45 +42,21 @@ HostViews::Storage HostViews::of(Shard& shard, c10::StorageImpl& storage, bool w
   if (holds_ != 0 || ended_ != ended) {
     throw TorchError(ErrorCode::kBusy, "host view: shard '" + shard.name() + "' is being woken or closed");
   }
-  views_.insert_or_assign(device, Weak(view));
+  views_.insert_or_assign(device, WeakStorage(view));
   return view;
 }
 
-HostViews::Weak HostViews::known(const void* device) const {
+WeakStorage HostViews::known(const void* device) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = views_.find(device);
-  return found == views_.end() ? Weak(Storage()) : found->second;
+  return found == views_.end() ? WeakStorage(Storage()) : found->second;
 }
 
-std::vector<HostViews::Storage> HostViews::given() const {
-  std::vector<Weak> known;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    known.reserve(views_.size());
-    for (const auto& [device, weak] : views_) {
-      known.push_back(weak);
-    }
-  }
-  std::vector<Storage> alive;
-  for (const Weak& weak : known) {
-    if (Storage view = weak.lock()) {
-      alive.push_back(std::move(view));
-    }
-  }
-  return alive;
-}
+std::vector<HostViews::Storage> HostViews::given() const { return living(views_, mutex_); }
 
 void HostViews::refuse_in_child(const std::string& why) {
-  std::vector<Storage> alive; // dropped without the mutex
-  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-  if (!lock) {
-    return;
-  }
-  for (const auto& [device, weak] : views_) {
-    if (Storage view = weak.lock()) {
-      refuse_access(*view, why);
-      alive.push_back(std::move(view));
-    }
+  for (const Storage& view : living_in_child(views_, mutex_)) {
+    refuse_access(*view, why);
   }
 }
 

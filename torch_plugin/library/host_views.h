@@ -4,14 +4,12 @@
 // shard is awake they raise; after a wake that failed they show what they showed before.
 #pragma once
 
-#include <c10/core/StorageImpl.h>
-#include <c10/util/intrusive_ptr.h>
+#include "torch_plugin/library/weak_storages.h"
 
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace stillwake {
@@ -22,7 +20,7 @@ namespace stillwake::pytorch {
 
 class HostViews {
 public:
-  using Storage = c10::intrusive_ptr<c10::StorageImpl>;
+  using Storage = StrongStorage;
 
   /// The host storage of a device storage that lies in the sleeping shard. With `write` the pages count as written on
   /// the host: the next wake restores them and reports them unverified. Throws what Shard::host_address answers, kBusy
@@ -36,17 +34,15 @@ public:
   void settle(const std::function<bool()>& is_kept);
 
 private:
-  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
-
-  Weak known(const void* device) const;
+  WeakStorage known(const void* device) const;
   std::vector<Storage> given() const;
 
   // Taken before mutex_ and held while flags change; as in the Guard, by nobody who holds the GIL.
   std::mutex flags_mutex_;
   mutable std::mutex mutex_;
-  std::unordered_map<const void*, Weak> views_; // by the device address; guarded by mutex_
-  int holds_ = 0;                               // guarded by mutex_
-  std::uint64_t ended_ = 0;                     // how often the views ended; guarded by mutex_
+  WeakStorages<const void*> views_; // by the device address; guarded by mutex_
+  int holds_ = 0;                   // guarded by mutex_
+  std::uint64_t ended_ = 0;         // how often the views ended; guarded by mutex_
 };
 
 } // namespace stillwake::pytorch
