@@ -4,12 +4,13 @@ bit."""
 import pytest
 import stillwake as sw
 import torch
+import torch._dynamo.testing
 import torch.distributed as dist
 from test_fsdp2 import adamw, attached, data_pointers, fsdp_params, sharded
 from torch.distributed._composable import checkpoint
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from torch.nn.parallel import DistributedDataParallel
-from training import WIDTH, WORDS, Training, Words, local, same_bytes
+from training import WIDTH, WORDS, Training, Words, compiled_while_it_slept, local, same_bytes
 
 OPTIMIZERS = {
     "AdamW, one by one": lambda model: adamw(model, foreach=False),
@@ -264,13 +265,7 @@ def compiles_once():
     training = Training(lambda: sharded(model), adamw).step(2)
     job = attached(training)
     training.step(2)
-    compiled_so_far = counter.frame_count
-    assert compiled_so_far > 0
-    for _ in range(3):
-        job.sleep()
-        job.wake()
-        training.step()
-    return compiled_so_far, counter.frame_count
+    return compiled_while_it_slept(training, job, counter)
 
 
 def test_compiled_blocks_run_after_a_wake_without_compiling_again(two_ranks):

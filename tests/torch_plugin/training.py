@@ -116,6 +116,17 @@ class Training:
             assert same_bytes(tensor, its[name]), f"{name} differs from the control run's"
 
 
+def compiled_while_it_slept(training, job, counter):
+    """Sleeps, wakes and steps three times; how many frames were compiled before that, and after."""
+    before = counter.frame_count
+    assert before > 0
+    for _ in range(3):
+        job.sleep()
+        job.wake()
+        training.step()
+    return before, counter.frame_count
+
+
 def same_bytes(one, other):
     """Whether type, shape and every byte are the same; NaN equals itself, and -0 is not 0."""
     if one.dtype != other.dtype or one.shape != other.shape:
