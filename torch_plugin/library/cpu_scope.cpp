@@ -1,32 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/cpu_scope.h"
 
+#include "torch_plugin/library/pool_scopes.h"
 #include "torch_plugin/library/session.h"
 #include "torch_plugin/library/torch_error.h"
 
 #include <c10/core/CPUAllocator.h>
 
-#include <algorithm>
 #include <atomic>
-#include <type_traits>
 
 namespace stillwake::pytorch {
 namespace {
 
 constexpr std::uint8_t kPriority = 1; // above the default's 0
-
-/// The scopes that a thread is in, the innermost last. Without a destructor: PyTorch may allocate in those of other
-/// thread-local objects.
-struct Scopes {
-  static constexpr std::size_t kMost = 32;
-  TensorShard* inside[kMost];
-  std::size_t depth;
-
-  bool has(const TensorShard* shard) const { return std::find(inside, inside + depth, shard) != inside + depth; }
-  TensorShard* innermost() const { return depth == 0 ? nullptr : inside[depth - 1]; }
-};
-static_assert(std::is_trivially_destructible_v<Scopes>);
-thread_local Scopes scopes{};
 
 /// Stands before PyTorch's CPU allocator from the first scope on, for ever: what it gave may be freed at any time.
 class ScopedCpuAllocator final : public c10::Allocator {
@@ -75,31 +61,20 @@ void CpuScope::enter(TensorShard& shard) {
     throw TorchError(ErrorCode::kInvalidArgument, "a CPU scope of shard '" + shard.name() + "', which is on " +
                                                       shard.device().str() + "; use its pool");
   }
-  if (scopes.has(&shard)) {
-    throw TorchError(ErrorCode::kInvalidArgument,
-                     "this thread is inside the pool of shard '" + shard.name() + "' already");
-  }
   const ScopedCpuAllocator& ours = install();
   if (c10::GetCPUAllocator() != &ours) {
     throw TorchError(ErrorCode::kBusy, "another library has put its CPU allocator before Stillwake's; CPU pools cannot "
                                        "work in this process");
   }
-  if (scopes.depth == Scopes::kMost) {
-    throw TorchError(ErrorCode::kInvalidArgument,
-                     "this thread is inside " + std::to_string(Scopes::kMost) + " pools, the most there can be");
-  }
-  scopes.inside[scopes.depth++] = &shard;
+  PoolScopes::enter(shard);
 }
 
-void CpuScope::leave(TensorShard& shard) {
-  if (scopes.innermost() != &shard) {
-    throw TorchError(ErrorCode::kInvalidArgument, "leaving the pool of shard '" + shard.name() +
-                                                      "', which is not the innermost that this thread is in");
-  }
-  --scopes.depth;
-}
+void CpuScope::leave(TensorShard& shard) { PoolScopes::leave(shard); }
 
-TensorShard* CpuScope::current() noexcept { return scopes.innermost(); }
+TensorShard* CpuScope::current() noexcept {
+  TensorShard* shard = PoolScopes::innermost();
+  return shard != nullptr && shard->device().is_cpu() ? shard : nullptr;
+}
 
 c10::Allocator* CpuScope::usual_allocator() {
   const ScopedCpuAllocator* ours = installed.load(std::memory_order_acquire);

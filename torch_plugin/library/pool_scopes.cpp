@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_plugin/library/pool_scopes.h"
+
+#include "torch_plugin/library/torch_error.h"
+
+#include <algorithm>
+#include <type_traits>
+
+namespace stillwake::pytorch {
+namespace {
+
+/// Without a destructor: PyTorch may allocate in those of other thread-local objects.
+struct Stack {
+  TensorShard* inside[PoolScopes::kMost];
+  std::size_t depth;
+};
+static_assert(std::is_trivially_destructible_v<Stack>);
+thread_local Stack stack{};
+
+} // namespace
+
+void PoolScopes::enter(TensorShard& shard) {
+  if (has(shard)) {
+    throw TorchError(ErrorCode::kInvalidArgument,
+                     "this thread is inside the pool of shard '" + shard.name() + "' already");
+  }
+  if (stack.depth == kMost) {
+    throw TorchError(ErrorCode::kInvalidArgument,
+                     "this thread is inside " + std::to_string(kMost) + " pools, the most there can be");
+  }
+  stack.inside[stack.depth++] = &shard;
+}
+
+void PoolScopes::leave(const TensorShard& shard) {
+  if (innermost() != &shard) {
+    throw TorchError(ErrorCode::kInvalidArgument, "leaving the pool of shard '" + shard.name() +
+                                                      "', which is not the innermost that this thread is in");
+  }
+  --stack.depth;
+}
+
+bool PoolScopes::has(const TensorShard& shard) noexcept {
+  return std::find(stack.inside, stack.inside + stack.depth, &shard) != stack.inside + stack.depth;
+}
+
+TensorShard* PoolScopes::innermost() noexcept { return stack.depth == 0 ? nullptr : stack.inside[stack.depth - 1]; }
+
+TensorShard* PoolScopes::innermost_on(c10::Device device) noexcept {
+  for (std::size_t at = stack.depth; at > 0; --at) {
+    if (stack.inside[at - 1]->device() == device) {
+      return stack.inside[at - 1];
+    }
+  }
+  return nullptr;
+}
+
+} // namespace stillwake::pytorch

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// PoolScopes are the pools that the calling thread is in, the innermost last: the one stack behind the pools of CPU and
+// of CUDA tensors. Every call is about the calling thread alone and takes no lock, so that allocators may ask it.
+#pragma once
+
+#include "torch_plugin/library/tensor_shard.h"
+
+#include <cstddef>
+
+namespace stillwake::pytorch {
+
+class PoolScopes {
+public:
+  static constexpr std::size_t kMost = 32;
+
+  /// Throws kInvalidArgument when the thread is inside the shard's pool already, or inside kMost of them.
+  static void enter(TensorShard& shard);
+  /// Ends the innermost scope, which must be the shard's; kInvalidArgument otherwise.
+  static void leave(const TensorShard& shard);
+  static bool has(const TensorShard& shard) noexcept;
+  /// Null outside of every pool.
+  static TensorShard* innermost() noexcept;
+  /// The innermost of those on this device; null when there is none.
+  static TensorShard* innermost_on(c10::Device device) noexcept;
+};
+
+} // namespace stillwake::pytorch
