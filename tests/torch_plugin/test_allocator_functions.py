@@ -137,3 +137,32 @@ def test_the_library_exports_what_pluggable_allocators_look_up():
 def test_a_pool_object_of_pytorch_needs_a_gpu(shard):
     with pytest.raises(sw.InvalidArgument, match="belongs to a GPU"):
         shard.mem_pool()
+
+
+def test_an_operator_that_finds_the_device_full_is_asked_again_once_room_was_made(make_shard, monkeypatch):
+    """On a GPU the room is PyTorch's cache, which PyTorch itself keeps while anybody is inside a pool."""
+    shard = make_shard(addresses=32 << 20)
+    with shard.pool():
+        held = [torch.empty(20 << 20, dtype=torch.uint8)]
+    asked = []
+
+    def make_room(_):
+        asked.append(len(held))
+        held.clear()
+        return asked[-1] > 0
+
+    monkeypatch.setattr("stillwake.shards._Guarding._make_room", make_room)
+    with shard.pool():
+        tensor = torch.full((20 << 20,), 7, dtype=torch.uint8)
+    assert asked == [1] and sw.shard_of(tensor) is shard and tensor.eq(7).all()
+    with pytest.raises(sw.OutOfMemory, match=shard.name), shard.pool():
+        torch.full((20 << 20,), 7, dtype=torch.uint8)
+    assert asked == [1, 0], "nothing came free: it is not asked a second time"
+    with pytest.raises(sw.OutOfMemory), shard.pool():
+        torch.ones(20 << 20, dtype=torch.uint8, out=torch.empty(0, dtype=torch.uint8))
+    assert asked == [1, 0], "an operator that writes into its arguments may have done half of its work"
+    assert tensor.eq(7).all()
+
+
+def test_without_a_gpu_there_is_no_cache_to_empty(shard):
+    assert not _cuda.empty_cache(shard._raw.key)

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CachingAllocatorSide is the CudaSide over PyTorch's CUDA caching allocator: a MemPool a shard, whose segments are
-// blocks of the shard.
+// The CachingAllocatorSide is the CudaSide over PyTorch's CUDA caching allocator: a ShardPool a shard.
 #pragma once
 
+#include "torch_plugin/cuda/shard_pool.h"
 #include "torch_plugin/library/cuda_side.h"
-
-#include <ATen/cuda/MemPool.h>
 
 #include <memory>
 #include <mutex>
@@ -18,7 +16,8 @@ public:
   /// The one of the process, registered at the first call. Never destroyed: pools outlive the interpreter.
   static CachingAllocatorSide& get();
 
-  /// The shard's pool, made at the first call. It is never destroyed either, so that a tensor may outlive everything.
+  /// The shard's pool as PyTorch's own object, made at the first call. It is never destroyed either, so that a tensor
+  /// may outlive everything.
   std::shared_ptr<at::cuda::MemPool> pool(TensorShard& shard);
   /// The same as the pool of CUDA graphs: from now on its segments are kept whole, since a replay writes into parts
   /// that hold no tensor.
@@ -26,21 +25,20 @@ public:
 
   void enter_pool(TensorShard& shard) override;
   void leave_pool(TensorShard& shard) override;
+  bool is_inside_pool(const TensorShard& shard) const override;
+  void give_back(TensorShard& shard) override;
   std::vector<BlockLiveRanges> live_ranges(TensorShard& shard) override;
   bool empty_cache(DeviceIndex device) override;
 
 private:
-  struct ShardPool {
-    std::shared_ptr<at::cuda::MemPool> pool;
-    bool holds_graphs = false;
-  };
-
   CachingAllocatorSide() = default;
-  /// The pool without making one; empty when there is none.
-  ShardPool known(const TensorShard& shard) const;
+  /// Called with the mutex held.
+  ShardPool& pool_of(TensorShard& shard);
+  std::vector<ShardPool*> pools_to_step_out_of(DeviceIndex device) const;
 
-  mutable std::mutex mutex_;                                // never held while PyTorch is called
-  std::unordered_map<const TensorShard*, ShardPool> pools_; // guarded by mutex_
+  // Held while PyTorch's lock is taken; so nothing that PyTorch calls under its lock may want it.
+  mutable std::mutex mutex_;
+  std::unordered_map<const TensorShard*, std::unique_ptr<ShardPool>> pools_; // guarded by mutex_
 };
 
 } // namespace stillwake::pytorch

@@ -3,6 +3,8 @@
 
 #include "torch_plugin/library/torch_error.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -63,9 +65,13 @@ Driver* Session::open_driver() const {
   return driver_.get();
 }
 
-TensorShard& Session::shard(const ShardSpec& spec) {
+TensorShard& Session::shard(const ShardSpec& asked) {
   Driver& driver = this->driver();
-  check_device(driver, spec.device);
+  check_device(driver, asked.device);
+  ShardSpec spec = asked;
+  if (!spec.device.is_cpu() && !spec.device.has_index()) {
+    spec.device = c10::impl::VirtualGuardImpl(spec.device.type()).getDevice(); // as everywhere in PyTorch
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& shard : shards_) {
     if (shard->spec().name == spec.name && shard->spec().device == spec.device) {

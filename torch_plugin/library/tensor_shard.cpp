@@ -126,6 +126,14 @@ Result<void*> TensorShard::try_allocate(Bytes size, Stream stream) {
 
 void* TensorShard::allocate(Bytes size, Stream stream) {
   Result<void*> block = try_allocate(size, stream);
+  if (!block && block.error().code == ErrorCode::kOutOfDeviceMemory) {
+    // What an adopt moves out of PyTorch's memory goes to PyTorch's cache first: without this no more than half of a
+    // device could be adopted.
+    CudaSide* side = device().is_cpu() ? nullptr : cuda_side();
+    if (side != nullptr && side->empty_cache(core().device())) {
+      block = try_allocate(size, stream);
+    }
+  }
   if (!block) {
     if (block.error().code == ErrorCode::kOutOfDeviceMemory) {
       throw FullDevice(std::move(block).error());
@@ -148,6 +156,9 @@ void TensorShard::free(void* block, Stream stream) noexcept {
 }
 
 void TensorShard::close() {
+  if (CudaSide* side = cuda_side(); side != nullptr && !device().is_cpu()) {
+    side->give_back(*this);
+  }
   const ShardStats stats = core().stats();
   if (stats.blocks != 0) {
     throw TorchError(ErrorCode::kBusy, "closing shard '" + name() + "': " + std::to_string(stats.blocks) +

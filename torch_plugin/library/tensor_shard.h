@@ -18,7 +18,7 @@
 
 namespace stillwake::pytorch {
 
-/// What makes a shard. The device is "cuda:N", or "cpu" on the emulated driver.
+/// What makes a shard. The device is "cuda:N" ("cuda": the current one), or "cpu" on the emulated driver.
 struct ShardSpec {
   std::string name;
   c10::Device device = c10::kCPU;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/transitions.h"
 
+#include "torch_plugin/library/cuda_side.h"
 #include "torch_plugin/library/torch_error.h"
 
 #include <optional>
@@ -104,9 +105,22 @@ SleepOptions with_current_streams(SleepOptions options, const TensorShards& set)
   return options;
 }
 
+/// PyTorch hands free parts of a segment to a thread inside a CUDA pool without a call to us, asleep or not, and the
+/// first write there would end the context.
+void refuse_pools_in_use(const TensorShards& leaving) {
+  for (const TensorShard* shard : leaving) {
+    if (CudaSide* side = cuda_side(); !shard->device().is_cpu() && side != nullptr && side->is_inside_pool(*shard)) {
+      throw TorchError(ErrorCode::kBusy, "sleeping shard '" + shard->name() +
+                                             "': a thread is inside its pool; a pool wraps construction, leave it "
+                                             "before the shard sleeps");
+    }
+  }
+}
+
 } // namespace
 
 Report sleep(const TensorShards& set, const SleepOptions& options) {
+  refuse_pools_in_use(set);
   const ShardSet cores = core_set(set);
   const Held held(set, {});
   return value_or_throw(stillwake::sleep(cores, with_current_streams(options, set)));
@@ -134,6 +148,7 @@ Ticket wake(const TensorShards& set, const std::vector<Stream>& streams, const W
 
 Report swap(const TensorShards& outgoing, const TensorShards& incoming, const SleepOptions& sleep_options,
             const WakeOptions& wake_options) {
+  refuse_pools_in_use(outgoing);
   const ShardSet leaving = core_set(outgoing);
   const ShardSet coming = core_set(incoming);
   const Held held(outgoing, incoming);

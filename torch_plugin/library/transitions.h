@@ -11,7 +11,8 @@ namespace stillwake::pytorch {
 using TensorShards = std::vector<TensorShard*>;
 
 /// As stillwake::sleep; throws TorchError. The adopted storages raise on access from the call on, so that a use in
-/// another thread is an error and not a lost write; they stay usable where the sleep failed.
+/// another thread is an error and not a lost write; they stay usable where the sleep failed. kBusy also while a thread
+/// is inside the pool of a CUDA shard of the set.
 Report sleep(const TensorShards& set, const SleepOptions& options = {});
 /// As stillwake::wake; throws TorchError. Host views raise from the call on; the storages are usable when it returns.
 /// Where it fails while it waits for the verdict, content that is still arriving stays guarded until the next call.

@@ -134,8 +134,8 @@ void bind_shard(py::module_& module) {
       "trim", [](TensorShard& self) { return value_or_throw(self.core().trim()).count(); }, NoGil());
   shard.def(
       "close", [](TensorShard& self) { Session::get().close(self); }, NoGil());
-  shard.def("enter", &Pool::enter);
-  shard.def("leave", &Pool::leave);
+  shard.def("enter", &Pool::enter, NoGil());
+  shard.def("leave", &Pool::leave, NoGil());
   shard.def("has_adopted",
             [](TensorShard& self, std::uintptr_t storage) { return self.guard().has(storage_at(storage)); });
 

@@ -34,9 +34,16 @@ PYBIND11_MODULE(_cuda, module) {
   sw::bind_errors(module);
   sw::CachingAllocatorSide::get(); // registers itself
   // torch._C._MemPool, which PyTorch registered: torch.cuda.use_mem_pool and graphs take its id.
-  module.def("pool", [](std::uintptr_t key) { return sw::CachingAllocatorSide::get().pool(sw::shard_of(key)); });
-  module.def("graph_pool",
-             [](std::uintptr_t key) { return sw::CachingAllocatorSide::get().graph_pool(sw::shard_of(key)); });
+  module.def(
+      "pool", [](std::uintptr_t key) { return sw::CachingAllocatorSide::get().pool(sw::shard_of(key)); }, sw::NoGil());
+  module.def(
+      "graph_pool", [](std::uintptr_t key) { return sw::CachingAllocatorSide::get().graph_pool(sw::shard_of(key)); },
+      sw::NoGil());
+  // Whether PyTorch's cache on the shard's device gave something up, for an operator that found it full.
+  module.def(
+      "empty_cache",
+      [](std::uintptr_t key) { return sw::CachingAllocatorSide::get().empty_cache(sw::shard_of(key).core().device()); },
+      sw::NoGil());
   // For tests of what PyTorch calls under its lock, on either driver.
   module.def(
       "allocate_segment",

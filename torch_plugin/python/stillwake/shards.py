@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ContextDecorator
 from typing import Any, NoReturn, Optional, Union
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _cpu, arguments
 from .driver import driver
@@ -21,6 +22,7 @@ class _Pool(ContextDecorator):
 
     def __init__(self, shard: "Shard"):
         self._shard = shard
+        self._makes_room = _MakesRoom(shard) if shard.device.type == "cuda" else None
         self._entered: Optional[tuple[int, str]] = None  # by which thread: its number, and how messages name it
 
     def _recreate_cm(self) -> "_Pool":
@@ -32,6 +34,8 @@ class _Pool(ContextDecorator):
                                   "already; each `with` takes a pool() of its own")
         _cpu.take_failure()
         self._shard._raw.enter()
+        if self._makes_room is not None:
+            self._makes_room.__enter__()
         self._entered = _this_thread()
         return self._shard
 
@@ -40,6 +44,8 @@ class _Pool(ContextDecorator):
         if self._entered is None or self._entered[0] != here[0]:
             told = f"{self._entered[1]} entered it, and has to leave it" if self._entered else "nobody entered it"
             raise InvalidArgument(f"leaving the pool of shard '{self._shard.name}' in {here[1]}: {told}")
+        if self._makes_room is not None:
+            self._makes_room.__exit__(kind, error, traceback)
         self._shard._raw.leave()
         self._entered = None
         if isinstance(error, RuntimeError) and not isinstance(error, Error):
@@ -58,6 +64,33 @@ class _Pool(ContextDecorator):
 def _this_thread() -> tuple[int, str]:
     thread = threading.current_thread()
     return threading.get_ident(), f"thread '{thread.name}' ({threading.get_native_id()})"
+
+
+class _MakesRoom(TorchDispatchMode):
+    """PyTorch empties its cache when a GPU is full, but not while anybody is inside a pool: an operator that found no
+    room there is asked once more with the cache emptied."""
+
+    def __init__(self, shard: "Shard"):
+        super().__init__()
+        self._shard = shard
+
+    def _make_room(self) -> bool:
+        if torch.cuda.is_current_stream_capturing():
+            return False
+        from . import _cuda
+
+        return _cuda.empty_cache(self._shard._raw.key)
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        try:
+            return operator(*args, **(kwargs or {}))
+        except torch.OutOfMemoryError:
+            # An operator that writes into its arguments may have done half of its work: it is not asked twice.
+            if getattr(operator, "_schema", None) is None or operator._schema.is_mutable or not self._make_room():
+                raise
+            made = operator(*args, **(kwargs or {}))
+            _cpu.take_failure()  # it is over, and no later error is about it
+            return made
 
 
 class Shard:
