@@ -63,3 +63,12 @@ def nothing_hangs():
     faulthandler.dump_traceback_later(60, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="module")
+def one_rank():
+    """This process as a rank without others."""
+    from pair_of_ranks import OneRank
+    rank = OneRank()
+    yield rank
+    rank.close()

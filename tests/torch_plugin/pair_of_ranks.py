@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import traceback
 
+import places
 import torch
 import torch.distributed as dist
 from torch import multiprocessing
@@ -14,11 +15,19 @@ from torch import multiprocessing
 TIMEOUT = 30  # seconds until what has not ended hangs
 
 
+def join(rank, count, folder):
+    """Makes this process a rank of a group over gloo, and over NCCL where each rank has a GPU of its own."""
+    if places.GPUS:
+        torch.cuda.set_device(rank)
+        places.be_deterministic()
+    dist.init_process_group("cpu:gloo,cuda:nccl" if places.GPUS else "gloo", init_method=f"file://{folder}/store",
+                            rank=rank, world_size=count, timeout=datetime.timedelta(seconds=TIMEOUT))
+
+
 def _serve(rank, folder, pipe):
     faulthandler.enable()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2,
-                            timeout=datetime.timedelta(seconds=TIMEOUT))
+    join(rank, 2, folder)
     while (asked := pipe.recv()) is not None:
         function, arguments, timeout = asked
         faulthandler.dump_traceback_later(timeout - 5)
@@ -31,8 +40,23 @@ def _serve(rank, folder, pipe):
     dist.destroy_process_group()
 
 
+class OneRank:
+    """This process as the only rank of a group."""
+
+    def __init__(self):
+        self._folder = tempfile.mkdtemp()
+        join(0, 1, self._folder)
+
+    def run(self, function, *arguments):
+        return [function(*arguments)]
+
+    def close(self):
+        dist.destroy_process_group()
+        shutil.rmtree(self._folder)
+
+
 class TwoRanks:
-    """Ranks 0 and 1 of a process group, each with an emulated device of its own. A failure ends the pair; the next call
+    """Ranks 0 and 1 of a process group, each with a device of its own. A failure ends the pair; the next call
     starts a fresh one, because ranks that were torn apart cannot go on together."""
 
     def __init__(self):

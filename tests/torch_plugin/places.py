@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+import torch.utils.deterministic
 
 IS_EMULATED = os.environ.get("STILLWAKE_DRIVER") == "emulated"
 GPUS = 0 if IS_EMULATED else torch.cuda.device_count()
@@ -16,6 +17,11 @@ needs_gpu = pytest.mark.skipif(GPUS == 0, reason="needs a GPU, and there is none
 needs_two_gpus = pytest.mark.skipif(GPUS < 2, reason=f"needs two GPUs, and there is {GPUS or 'none'}")
 needs_a_driver = pytest.mark.skipif(GPUS == 0 and not IS_EMULATED,
                                     reason="there is no GPU, and the emulated driver was not asked for")
+
+
+def device():
+    """The device of this rank."""
+    return torch.device("cuda", torch.cuda.current_device()) if GPUS else DEVICE
 
 
 def synchronize():
@@ -34,3 +40,10 @@ def free_bytes():
 def busy(seconds):
     """Queues a kernel on the current stream that does nothing for about so long."""
     torch.cuda._sleep(int(seconds * 1.9e9))  # cycles: the clock of an H200 is 1.98 GHz at most
+
+
+def be_deterministic():
+    """Two runs of the same training are then equal bit for bit on a GPU, too. Before the first product of the process."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False

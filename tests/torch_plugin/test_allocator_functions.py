@@ -8,7 +8,7 @@ import threading
 import pytest
 import stillwake as sw
 import torch
-from stillwake import _cpu
+from stillwake import _cpu, shards
 
 _cuda = pytest.importorskip("stillwake._cuda", reason="this torch is built without CUDA")
 SEGMENT = 20 << 20
@@ -89,6 +89,17 @@ def test_the_global_functions_use_the_threads_shard(make_shard):
         assert holds(block, 1000, 3)
         _cpu.torch_free(block, 1000, 0)
     assert named.stats().blocks == 0 and default.stats().blocks == 0
+
+
+def test_every_shard_is_also_the_default_one_that_no_python_made():
+    block = _cpu.torch_malloc(1000, 0)
+    fill(block, 1000, 4)
+    shards._made.pop(("default", "cpu"), None)  # as in a program that never asked for it
+    sw.sleep()
+    assert sw.shard("default").state == "asleep"
+    sw.wake()
+    assert holds(block, 1000, 4)
+    _cpu.torch_free(block, 1000, 0)
 
 
 def test_the_global_malloc_raises_where_null_would_become_a_tensor(make_shard):

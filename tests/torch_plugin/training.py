@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small training that a test runs twice: once beside Stillwake, once without, and then compares every byte."""
+import contextlib
+
 import torch
 import torch.distributed as dist
+from places import device
 from torch.distributed.tensor import DTensor
 
 DEPTH, WIDTH, WORDS = 2, 24, 37  # 37 rows on two ranks: 19 and 18, and a row of padding
@@ -62,7 +65,9 @@ class Training:
 
     def __init__(self, make_model, make_optimizer, with_ema=True):
         torch.manual_seed(20)
-        self.model = make_model()
+        self.device = device()
+        with self.device if self.device.type != "cpu" else contextlib.nullcontext():
+            self.model = make_model()
         self.optimizer = make_optimizer(self.model)
         self.ema = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()
                     } if with_ema else {}
@@ -72,7 +77,7 @@ class Training:
     def data(self):
         rank = dist.get_rank() if dist.is_initialized() else 0
         made = torch.Generator().manual_seed(1000 * self.steps + rank)
-        return torch.randint(WORDS, (3, 8), generator=made)
+        return torch.randint(WORDS, (3, 8), generator=made).to(self.device)
 
     def loss(self):
         words = self.data()
@@ -128,7 +133,8 @@ def compiled_while_it_slept(training, job, counter):
 
 
 def same_bytes(one, other):
-    """Whether type, shape and every byte are the same; NaN equals itself, and -0 is not 0."""
+    """Whether type, shape and every byte are the same, on whatever devices; NaN equals itself, and -0 is not 0."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    return one.contiguous().view(-1).view(torch.uint8).equal(other.contiguous().view(-1).view(torch.uint8))
+    one, other = (each.cpu().contiguous().view(-1).view(torch.uint8) for each in (one, other))
+    return one.equal(other)

@@ -124,7 +124,8 @@ class Shard:
 
         Raises `Asleep` for a sleeping shard, `InvalidArgument` when the thread is inside it already or another thread
         leaves it. When the device is full, what leaves the block is `OutOfMemory`, which is a `torch.OutOfMemoryError`,
-        too.
+        too. On a GPU the shard does not sleep while a thread is inside (`Busy`), and where PyTorch has no pools (another
+        allocator than its own caching one) entering is an `InvalidArgument`.
         """
         return _Pool(self)
 
@@ -223,9 +224,9 @@ def shard(name: str, *, policy: str = "preserve", device: Union[str, int, torch.
 
 
 def all_shards() -> tuple[Shard, ...]:
-    """Every shard of the process that was made from Python, in the order in which they were made."""
-    with _making:
-        return tuple(_made.values())
+    """Every shard of the process, in the order in which they were made: those that C++ made, too (as "default", where
+    Stillwake is PyTorch's allocator)."""
+    return tuple(wrapper_of(raw) for raw in _cpu.shards())
 
 
 def wrapper_of(raw: Optional["_cpu.Shard"]) -> Optional[Shard]:
