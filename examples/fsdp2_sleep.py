@@ -88,10 +88,14 @@ def update_ema(ema, parameters):
 
 
 def control_run(training, steps):
+    """Never sleeps. The EMA is computed by the CPU here, too, because a GPU rounds the same sum in another way."""
     losses = []
     for number in range(steps):
         losses.append(training.step(number))
-        update_ema(training.ema, training.model.state_dict())
+        parameters = training.model.state_dict()
+        for name, average in training.ema.items():
+            mine, current = average._local_tensor, parameters[name]._local_tensor
+            mine.copy_(mine.cpu().lerp_(current.cpu(), 1 - EMA_DECAY))
     return losses
 
 
@@ -146,6 +150,9 @@ def main():
     if emulated:
         device = torch.device("cpu")
     else:
+        # Two runs are to be equal bit for bit, so each kernel must always add in the same order.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)
     dist.init_process_group("gloo" if emulated else "cpu:gloo,cuda:nccl")

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds on a machine with a GPU and runs what needs one: the gpu suites, the demo, the benchmarks; the tables come last.
+# Builds on a machine with a GPU and runs what needs one: the gpu suites, the demo, the benchmarks, PyTorch; the tables
+# come last. DEVICES=2 adds what needs two GPUs.
 # usage: scripts/gpu_check.sh OUT [WEIGHTS [DEMO_COPIES [DEVICES]]]   STEPS="tests demo bench torch" chooses; OUT is a folder.
 set -u
 out=${1:?usage: scripts/gpu_check.sh OUT [WEIGHTS [DEMO_COPIES [DEVICES]]]}
 weights=${2:-}
 copies=${3:-1}
-devices=${4:-1}
+devices=${4:-${DEVICES:-1}}
 steps=${STEPS:-tests demo bench torch}
 build=build-gpu
 mkdir -p "$out"
@@ -43,16 +44,7 @@ esac
 case " $steps " in *" torch "*)
   if [ -d $build/torch_plugin/python ]; then
     say "PyTorch"
-    export PYTHONPATH=$build/torch_plugin/python
-    for example in cuda_graph_replay frozen_base_lora global_allocator; do
-      timeout 120 python3 examples/$example.py >"$out/$example.log" 2>&1 || { failed=1; echo "$example failed"; }
-      tail -12 "$out/$example.log" | cut -c1-200
-    done
-    timeout 120 python3 -m torch.distributed.run --nproc-per-node "$devices" examples/fsdp2_sleep.py \
-      >"$out/fsdp2_sleep.log" 2>&1 || { failed=1; echo "fsdp2_sleep failed"; }
-    tail -12 "$out/fsdp2_sleep.log" | cut -c1-200
-    timeout 300 python3 benchmarks/torch_job_benchmark.py --json "$out/torch_job.json" >"$out/torch_job.log" 2>&1 || failed=1
-    tail -14 "$out/torch_job.log" | cut -c1-250
+    scripts/gpu_check_torch.sh $build "$out" "$devices" "$weights" || failed=1
   fi ;;
 esac
 say "done, failed: $failed"

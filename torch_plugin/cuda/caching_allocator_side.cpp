@@ -17,6 +17,9 @@ std::int64_t reserved_bytes(DeviceIndex device) {
   return caching::getDeviceStats(static_cast<c10::DeviceIndex>(device.value())).reserved_bytes[kAggregate].current;
 }
 
+/// A LibTorch program only loads this library. It costs nothing where no CUDA is used.
+[[maybe_unused]] const CachingAllocatorSide& at_load = CachingAllocatorSide::get();
+
 } // namespace
 
 CachingAllocatorSide& CachingAllocatorSide::get() {
