@@ -44,21 +44,23 @@ def median_seconds(device, count, work):
 
 
 class Table:
-    """Rows of figure, measured, what it stands beside, and the aim."""
+    """Rows of figure, measured, what it stands beside, and the aim. Each is told, and written, as soon as it is known."""
 
-    def __init__(self):
-        self.rows = []
+    def __init__(self, is_told, json_file):
+        self.rows, self._is_told, self._json = [], is_told, json_file
+        if is_told:
+            print(f"{'figure':52}{'measured':>12}  {'unit':11}{'aim':>9}  {'reached':8}beside it", flush=True)
 
     def add(self, name, measured, unit, beside, aim, at_most=True):
-        self.rows.append({"figure": name, "measured": measured, "unit": unit, "beside": beside, "aim": aim,
-                          "at_most": at_most, "reached": measured <= aim if at_most else measured >= aim})
-
-    def show(self):
-        print(f"{'figure':52}{'measured':>12}  {'unit':11}{'aim':>9}  {'reached':8}beside it")
-        for row in self.rows:
-            aim = f"{'<=' if row['at_most'] else '>='} {row['aim']:g}"
-            print(f"{row['figure']:52}{row['measured']:12.4g}  {row['unit']:11}{aim:>9}  "
-                  f"{'yes' if row['reached'] else 'no':8}{row['beside']}")
+        row = {"figure": name, "measured": measured, "unit": unit, "beside": beside, "aim": aim, "at_most": at_most,
+               "reached": measured <= aim if at_most else measured >= aim}
+        self.rows.append(row)
+        if self._is_told:
+            told = f"{'<=' if at_most else '>='} {aim:g}"
+            print(f"{name:52}{measured:12.4g}  {unit:11}{told:>9}  {'yes' if row['reached'] else 'no':8}{beside}",
+                  flush=True)
+            if self._json:
+                Path(self._json).write_text(json.dumps(self.rows, indent=1))
 
 
 class Parts(nn.Module):
@@ -311,11 +313,11 @@ def main():
     dist.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", rank=rank, world_size=ranks)
     try:
         total = int(options.gib * GIB)
-        table = Table()
         ceiling = bus(device, total)
         if rank == 0:
             print(f"PyTorch {torch.__version__}, {sw.driver()}, {ranks} ranks\nraw pinned copies of {total} bytes: "
-                  f"{ceiling[0]:.4f} s there, {ceiling[1]:.4f} s back", flush=True)
+                  f"{ceiling[0]:.4f} s there, {ceiling[1]:.4f} s back")
+        table = Table(rank == 0, options.json)
         transitions(table, 80, total, device, ceiling, 0.96, options.by_hand)
         transitions(table, COUNT, total, device, ceiling, 0.94, options.by_hand)
         if ranks == 1:
@@ -323,11 +325,6 @@ def main():
             guarding(table, device)
             step_while_awake(table, device)
             importing(table, 3)
-        if rank == 0:
-            table.show()
-            if options.json:
-                with open(options.json, "w") as file:
-                    json.dump(table.rows, file, indent=1)
     finally:
         dist.destroy_process_group()
     return 0
