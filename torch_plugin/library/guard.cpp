@@ -101,6 +101,11 @@ void Guard::release() {
   --holds_;
 }
 
+bool Guard::is_up() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return up_;
+}
+
 void Guard::settle(const std::function<bool()>& is_usable) {
   std::vector<Storage> alive;
   const std::lock_guard<std::mutex> flags(flags_mutex_);

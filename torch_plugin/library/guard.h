@@ -40,6 +40,8 @@ public:
   void release();
   /// A transition has ended: where nobody holds the guard and `is_usable` says so, they raise no longer.
   void settle(const std::function<bool()>& is_usable);
+  /// Whether a transition that may take their memory away is under way, or has.
+  bool is_up() const;
 
 private:
   void forget_the_dead();

@@ -5,6 +5,7 @@
 #include "torch_plugin/library/cuda_side.h"
 #include "torch_plugin/library/pool_watch.h"
 #include "torch_plugin/library/torch_error.h"
+#include "torch_plugin/library/transitions.h"
 
 namespace stillwake::pytorch {
 namespace {
@@ -19,7 +20,7 @@ CudaSide& side_for(const TensorShard& shard) {
   return *side;
 }
 
-/// Free parts of a sleeping shard's segments would be handed out without a call to us.
+/// On a GPU free parts of a sleeping shard's segments would be handed out without a call to us.
 void check_awake(TensorShard& shard) {
   const ShardState state = shard.core().state();
   if (state != ShardState::kAwake && state != ShardState::kWaking) {
@@ -32,14 +33,34 @@ void check_awake(TensorShard& shard) {
   }
 }
 
+/// The thread counts as inside before it asks, and a sleep raises the guard before it looks who is inside: one of the
+/// two sees the other.
+void enter_on_device(TensorShard& shard) {
+  CudaSide& side = side_for(shard);
+  if (shard.core().state() == ShardState::kWaking) {
+    wake({&shard}); // waits: what is arriving comes by whole pages, over free parts of segments, too
+  }
+  side.enter_pool(shard);
+  try {
+    check_awake(shard);
+    if (shard.guard().is_up()) {
+      throw TorchError(ErrorCode::kBusy,
+                       "the pool of shard '" + shard.name() + "': a transition is under way; enter it afterwards");
+    }
+  } catch (...) {
+    side.leave_pool(shard);
+    throw;
+  }
+}
+
 } // namespace
 
 void Pool::enter(TensorShard& shard) {
-  check_awake(shard);
-  if (shard.device().is_cpu()) {
+  if (shard.device().is_cpu()) { // each of its allocations asks the shard
+    check_awake(shard);
     CpuScope::enter(shard);
   } else {
-    side_for(shard).enter_pool(shard);
+    enter_on_device(shard);
   }
   PoolWatch::begin();
 }

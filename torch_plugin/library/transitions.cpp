@@ -106,7 +106,7 @@ SleepOptions with_current_streams(SleepOptions options, const TensorShards& set)
 }
 
 /// PyTorch hands free parts of a segment to a thread inside a CUDA pool without a call to us, asleep or not, and the
-/// first write there would end the context.
+/// first write there would end the context. Asked once the guard is up: see Pool::enter.
 void refuse_pools_in_use(const TensorShards& leaving) {
   for (const TensorShard* shard : leaving) {
     if (CudaSide* side = cuda_side(); !shard->device().is_cpu() && side != nullptr && side->is_inside_pool(*shard)) {
@@ -120,9 +120,9 @@ void refuse_pools_in_use(const TensorShards& leaving) {
 } // namespace
 
 Report sleep(const TensorShards& set, const SleepOptions& options) {
-  refuse_pools_in_use(set);
   const ShardSet cores = core_set(set);
   const Held held(set, {});
+  refuse_pools_in_use(set);
   return value_or_throw(stillwake::sleep(cores, with_current_streams(options, set)));
 }
 
@@ -148,10 +148,10 @@ Ticket wake(const TensorShards& set, const std::vector<Stream>& streams, const W
 
 Report swap(const TensorShards& outgoing, const TensorShards& incoming, const SleepOptions& sleep_options,
             const WakeOptions& wake_options) {
-  refuse_pools_in_use(outgoing);
   const ShardSet leaving = core_set(outgoing);
   const ShardSet coming = core_set(incoming);
   const Held held(outgoing, incoming);
+  refuse_pools_in_use(outgoing);
   return value_or_throw(stillwake::swap(leaving, coming, with_current_streams(sleep_options, outgoing), wake_options));
 }
 
