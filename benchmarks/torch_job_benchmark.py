@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch users wait for: a sharded module of many GiB asleep and awake, each figure beside its ceiling of this run.
+"""What PyTorch users wait for: a sharded module of many GiB asleep and awake, each figure beside its ceiling.
 
     python benchmarks/torch_job_benchmark.py [--gib 20] [--json FILE]
     torchrun --nproc-per-node 2 benchmarks/torch_job_benchmark.py       (a GPU a rank: the transitions of all at once)
@@ -44,7 +44,7 @@ def median_seconds(device, count, work):
 
 
 class Table:
-    """Rows of figure, measured, what it stands beside, and the aim. Each is told, and written, as soon as it is known."""
+    """Rows of figure, measured, what it stands beside, and the aim. Each is told, and written, as soon as known."""
 
     def __init__(self, is_told, json_file):
         self.rows, self._is_told, self._json = [], is_told, json_file
@@ -132,7 +132,7 @@ class LiveBytes:
         while not self._ends.is_set():
             inside = self._shard.stats().allocated
             outside = torch.cuda.memory_allocated(self._device)
-            if inside == self._shard.stats().allocated:  # else a storage moved in between, and was counted twice or never
+            if inside == self._shard.stats().allocated:  # else a storage moved in between: counted twice or never
                 self.most, self.samples = max(self.most, inside + outside), self.samples + 1
 
     def __enter__(self):
@@ -179,7 +179,7 @@ def adopting(table, total, device):
 
 
 def guarding(table, device):
-    """What a sleep and a wake of 2,000 tiny storages take beside the core's own time: raising and clearing the guard."""
+    """What a sleep and a wake of 2,000 tiny storages take beside the core's own time: raising and ending the guard."""
     tensors, shard = [torch.zeros(16, device=device) for _ in range(COUNT)], sw.shard("guarded")
     sw.adopt(tensors, shard)
     slept, woken = [], []
@@ -191,7 +191,8 @@ def guarding(table, device):
         core = sw.wake(shard).seconds
         woken.append(now(device) - middle - core)
     there, back = (1e3 * statistics.median(each) for each in (slept, woken))
-    table.add(f"guard of {COUNT} storages", max(there, back), "ms", f"around a sleep {there:.2f}, a wake {back:.2f} ms", 3)
+    table.add(f"guard of {COUNT} storages", max(there, back), "ms",
+              f"around a sleep {there:.2f}, a wake {back:.2f} ms", 3)
     del tensors
     shard.close()
 
@@ -282,7 +283,8 @@ def step_while_awake(table, device):
     ratio = statistics.median(mine / its for mine, its in zip(took[id(adopted)], took[id(plain)]))
     mine, its = (1e3 * statistics.median(took[id(each)]) for each in (adopted, plain))
     table.add("calls into the package in 20 steps while awake", calls.count, "calls",
-              f"{of_driver} driver calls; 200 paired steps: {mine:.3f} ms, not adopted {its:.3f} ms, ratio {ratio:.3f}", 0)
+              f"{of_driver} driver calls; 200 paired steps: {mine:.3f} ms, not adopted {its:.3f} ms, "
+              f"ratio {ratio:.3f}", 0)
     del job
 
 

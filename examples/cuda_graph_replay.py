@@ -42,7 +42,8 @@ def main():
         outputs = model(inputs)
     graph.replay()
     wanted = outputs.clone()
-    addresses = {name: value.data_ptr() for name, value in [*model.named_parameters(), ("in", inputs), ("out", outputs)]}
+    named = [*model.named_parameters(), ("in", inputs), ("out", outputs)]
+    addresses = {name: value.data_ptr() for name, value in named}
 
     different = changed = 0
     for cycle in range(options.cycles):

@@ -179,7 +179,8 @@ def main():
         for number, (loss, reference) in enumerate(zip(losses, wanted)):
             say(f"{number:4}   {loss:.8f}  {reference:.8f}")
         say(f"pointers changed: {changed} of {pointers}")
-        say(f"tensors different from the control run: {different} of {compared} (parameters, optimizer state, EMA, checkpoint)")
+        say(f"tensors different from the control run: {different} of {compared} "
+            "(parameters, optimizer state, EMA, checkpoint)")
         say(f"losses different from the control run: {different_losses} of {options.steps * dist.get_world_size()}")
         return 1 if changed or different or different_losses else 0
     finally:

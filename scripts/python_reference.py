@@ -11,7 +11,8 @@ import stillwake as sw
 
 GROUPS = (
     ("Shards", ("shard", "Shard", "stats", "ShardStats")),
-    ("Transitions", ("sleep", "wake", "swap", "awake", "is_awake", "prepare", "trim", "Report", "ReportStep", "Ticket")),
+    ("Transitions", ("sleep", "wake", "swap", "awake", "is_awake", "prepare", "trim", "Report", "ReportStep",
+                     "Ticket")),
     ("What lives in a shard", ("adopt", "Adopted", "audit", "StrayTensor", "shard_of", "address", "host_view")),
     ("Training jobs", ("attach", "Job", "JobReport")),
     ("Every tensor of the process", ("install", "use", "library_path")),

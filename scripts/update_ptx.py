@@ -46,7 +46,8 @@ def compile_ptx(nvcc: str) -> str:
         ptxas = shutil.which("ptxas") or shutil.which(str(pathlib.Path(nvcc).with_name("ptxas")))
         if ptxas:
             out.write_text(kept)
-            subprocess.run([ptxas, f"-arch={ARCHITECTURE.replace('compute', 'sm')}", "-o", "/dev/null", out], check=True)
+            architecture = ARCHITECTURE.replace("compute", "sm")
+            subprocess.run([ptxas, f"-arch={architecture}", "-o", "/dev/null", out], check=True)
         return kept
 
 

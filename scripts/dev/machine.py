@@ -111,7 +111,8 @@ def _apt(needs):
     subprocess.run([*environment, "apt-get", *quiet, "update"], stdin=subprocess.DEVNULL)
     command = [*environment, "apt-get", *quiet, "install", "-y", "--no-install-recommends"]
     command += [need.package for need in needs]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True)
     if done.returncode != 0:
         print("\n".join(done.stdout.splitlines()[-5:]))
 

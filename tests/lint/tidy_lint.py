@@ -26,7 +26,8 @@ def clang_tidy():
 def sources(root, build):
     commands = json.loads((build / "compile_commands.json").read_text())
     paths = {Path(os.path.normpath(Path(entry["directory"]) / entry["file"])) for entry in commands}
-    return sorted(path for path in paths if path.is_relative_to(root) and OURS.search(path.relative_to(root).as_posix()))
+    inside = (path for path in paths if path.is_relative_to(root))
+    return sorted(path for path in inside if OURS.search(path.relative_to(root).as_posix()))
 
 
 def check(program, root, build, path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test of the Python package starts from: shards with names of their own, all awake and closed afterwards."""
+"""What every test of the Python package starts from: shards with names of their own, all closed afterwards."""
 import contextlib
 import faulthandler
 import gc

@@ -43,7 +43,7 @@ def busy(seconds):
 
 
 def be_deterministic():
-    """Two runs of the same training are then equal bit for bit on a GPU, too. Before the first product of the process."""
+    """Two runs of one training are then equal bit for bit on a GPU, too. Before the first product of the process."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False
