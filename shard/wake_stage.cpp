@@ -93,6 +93,7 @@ Result<std::shared_ptr<Waking>> WakeStage::wake(const std::vector<ShardCore*>& s
       return failure(stage.note_loss(failure(std::move(waking).error())).error());
     }
     // It did not fit after all, in pieces or because a neighbour was quicker: all of it first, then.
+    set.front()->device().table().log(LogLevel::kInfo, waking.error().describe().c_str());
     stage.report_.steps.resize(1); // the plan stands
   }
   STILLWAKE_TRY(stage.take_and_map());

@@ -39,7 +39,8 @@ class Tally:
 def suites_in_tree():
     """The suites that tests of this tree name; a build folder may lack some."""
     recipes = sorted((ROOT / "tests").rglob("meson.build"))
-    return sorted({name for recipe in recipes for name in re.findall(r"suite: *'(\w+)'", recipe.read_text())})
+    named = [part for recipe in recipes for part in re.findall(r"suite: *(\[[^]]*\]|'\w+')", recipe.read_text())]
+    return sorted({name for part in named for name in re.findall(r"\w+", part)})
 
 
 def known_suites(build):

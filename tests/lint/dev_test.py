@@ -24,8 +24,8 @@ class Suites(unittest.TestCase):
         listed = re.search(r"\[\{([\w,]+)\}\]", "".join(told.stdout.split())).group(1)
         suites = set(listed.split(","))
         self.assertLessEqual(SUITES, suites)
-        if "unit" in SUITES:  # with GoogleTest every suite is registered, but for the one that needs torch
-            self.assertLessEqual(suites - SUITES, {"python"})
+        if "unit" in SUITES:  # with GoogleTest every suite is registered, but for those that need torch
+            self.assertLessEqual(suites - SUITES, {"python", "gpu_python"})
 
     def test_an_unknown_suite_is_an_error_that_lists_the_right_ones(self):
         refused = dev("test", "unti")

@@ -162,14 +162,14 @@ def test_an_operator_that_finds_the_device_full_is_asked_again_once_room_was_mad
         held.clear()
         return asked[-1] > 0
 
-    monkeypatch.setattr("stillwake.shards._Guarding._make_room", make_room)
-    with shard.pool():
+    monkeypatch.setattr(shards._MakesRoom, "_make_room", make_room)
+    with shard.pool(), shards._MakesRoom(shard):
         tensor = torch.full((20 << 20,), 7, dtype=torch.uint8)
     assert asked == [1] and sw.shard_of(tensor) is shard and tensor.eq(7).all()
-    with pytest.raises(sw.OutOfMemory, match=shard.name), shard.pool():
+    with pytest.raises(sw.OutOfMemory, match=shard.name), shard.pool(), shards._MakesRoom(shard):
         torch.full((20 << 20,), 7, dtype=torch.uint8)
     assert asked == [1, 0], "nothing came free: it is not asked a second time"
-    with pytest.raises(sw.OutOfMemory), shard.pool():
+    with pytest.raises(sw.OutOfMemory), shard.pool(), shards._MakesRoom(shard):
         torch.ones(20 << 20, dtype=torch.uint8, out=torch.empty(0, dtype=torch.uint8))
     assert asked == [1, 0], "an operator that writes into its arguments may have done half of its work"
     assert tensor.eq(7).all()

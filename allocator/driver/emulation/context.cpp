@@ -24,7 +24,7 @@ Stacks& stacks_of_thread() {
   if (stacks == nullptr) {
     stacks = new Stacks;
     if (!thread_is_ending) {
-      thread_local StacksOwner owner;
+      thread_local StacksOwner owner; // NOLINT(clang-diagnostic-exit-time-destructors): of its thread alone
       static_cast<void>(owner);
     }
   }
