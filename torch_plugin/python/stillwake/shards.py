@@ -44,9 +44,9 @@ class _Pool(ContextDecorator):
         if self._entered is None or self._entered[0] != here[0]:
             told = f"{self._entered[1]} entered it, and has to leave it" if self._entered else "nobody entered it"
             raise InvalidArgument(f"leaving the pool of shard '{self._shard.name}' in {here[1]}: {told}")
+        self._shard._raw.leave()
         if self._makes_room is not None:
             self._makes_room.__exit__(kind, error, traceback)
-        self._shard._raw.leave()
         self._entered = None
         if isinstance(error, RuntimeError) and not isinstance(error, Error):
             # PyTorch makes errors of its own of what an allocator throws: tell what it was. The last failure of the
