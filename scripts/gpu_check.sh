@@ -16,7 +16,7 @@ say() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
 
 say build
 [ -f $build/build.ninja ] || meson setup $build --buildtype release >"$out/setup.log" 2>&1 || { tail -20 "$out/setup.log"; exit 1; }
-ninja -C $build >"$out/build.log" 2>&1 || { grep -E 'error|FAILED' "$out/build.log" | head -20; exit 1; }
+ninja -C $build -k 0 >"$out/build.log" 2>&1 || { grep -E 'error|FAILED' "$out/build.log" | head -40 | cut -c1-250; exit 1; }
 
 failed=0
 case " $steps " in *" tests "*)
