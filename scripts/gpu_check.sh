@@ -24,7 +24,8 @@ case " $steps " in *" tests "*)
   other=() # the step torch runs these by itself, with a limit and a log for each
   case " $steps " in *" torch "*) other=(--no-suite gpu_python) ;; esac
   meson test -C $build --suite gpu "${other[@]}" --print-errorlogs --num-processes 1 >"$out/gpu.log" 2>&1 || failed=1
-  tail -40 "$out/gpu.log" | cut -c1-200 ;;
+  cp $build/meson-logs/testlog.txt "$out/gpu_tests.log"
+  grep -E '^ *[0-9]+/[0-9]+ |FAILED  \]' "$out/gpu.log" | cut -c1-200 ;;
 esac
 case " $steps " in *" demo "*)
   if [ -n "$weights" ]; then

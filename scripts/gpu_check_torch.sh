@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The step "torch" of gpu_check.sh: each part in a process of its own with a limit and a log, whatever the one before it
 # did; a table comes last. usage: scripts/gpu_check_torch.sh BUILD OUT DEVICES [WEIGHTS]
-# PARTS="tests examples bench" chooses; GIB (20) is the size of the benchmark's module.
+# PARTS="tests examples bench" chooses, TESTS the files of tests; GIB (20) is the size of the benchmark's module.
 set -u
 build=${1:?usage: scripts/gpu_check_torch.sh BUILD OUT DEVICES [WEIGHTS]}
 out=${2:?a folder}
@@ -33,7 +33,7 @@ export devices
 
 if [[ " $parts " == *" tests "* ]]; then
   # Failures in short, then the summary: what stands in the log's last lines must be enough to act on.
-  for name in cuda cuda_streams cuda_training cuda_processes; do
+  for name in ${TESTS:-cuda cuda_streams cuda_training cuda_processes}; do
     part "test_$name" 150 30 python3 -m pytest -q --tb=short --no-header -rfE --durations=3 -p no:cacheprovider \
       -o faulthandler_timeout=60 "$root/tests/torch_plugin/test_$name.py"
   done

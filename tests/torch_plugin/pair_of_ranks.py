@@ -8,6 +8,7 @@ import tempfile
 import traceback
 
 import places
+import process_facts
 import torch
 import torch.distributed as dist
 from torch import multiprocessing
@@ -112,8 +113,11 @@ class TwoRanks:
 
 
 def mapped(addresses):
-    """Those of the addresses that have memory behind them, as the system's map of this process tells it."""
-    with open("/proc/self/maps") as maps:
-        lines = [line.split() for line in maps]
-    spans = [tuple(int(part, 16) for part in line[0].split("-")) for line in lines if line[1].startswith("r")]
-    return [address for address in addresses if any(start <= address < end for start, end in spans)]
+    """Those of the addresses that have memory of this process behind them, as the system's map of it tells."""
+    return [address for address in addresses if process_facts.is_mapped(address, 1)]
+
+
+def on_device(addresses):
+    """Those of the addresses that have memory of the device behind them: the emulation's is memory of this process."""
+    return [address for address in addresses if process_facts.has_device_memory(address)] if places.GPUS \
+        else mapped(addresses)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the system says about this process, as the other source of what the tests expect."""
+import ctypes
 
 
 def is_mapped(address: int, size: int) -> bool:
@@ -14,6 +15,14 @@ def is_mapped(address: int, size: int) -> bool:
                 if address >= end:
                     return True
     return False
+
+
+def has_device_memory(address: int) -> bool:
+    """Whether device memory is mapped at an address of the GPU, as its driver tells it."""
+    mapped = ctypes.c_int(0)
+    driver = ctypes.CDLL("libcuda.so.1")
+    answer = driver.cuPointerGetAttribute(ctypes.byref(mapped), 13, ctypes.c_uint64(address))  # 13: ATTRIBUTE_MAPPED
+    return answer == 0 and mapped.value == 1
 
 
 def resident_bytes() -> int:

@@ -18,6 +18,7 @@ def test_work_in_flight_on_a_side_stream_is_kept(make_shard):
     shard = make_shard()
     with shard.pool():
         tensor = torch.zeros(16 * MIB, device="cuda")
+    tensor.add_(0)  # a kernel's first launch loads it, which waits for the device
     side = torch.cuda.Stream()
     for cycle, seconds in enumerate((0.5, 0.05, 0.05, 0.05), 1):
         side.wait_stream(torch.cuda.current_stream())
@@ -35,6 +36,7 @@ def test_a_sleep_that_has_no_time_to_wait_leaves_everything_awake(make_shard):
     with shard.pool():
         tensor = torch.zeros(1000, device="cuda")
     side = torch.cuda.Stream()
+    tensor.add_(0)
     with torch.cuda.stream(side):
         busy(0.5)
         tensor.add_(1)
@@ -74,16 +76,20 @@ def test_freeing_does_not_wait_for_an_unrelated_stream(make_shard):
     tensors = [torch.empty(0, device="cuda") for _ in range(200)]
     sw.adopt(tensors, shard)
     total = torch.zeros((), device="cuda")
-    torch.ones(1000, device="cuda").sum()
+
+    def use(value, tensor):
+        tensor.resize_(50_000).fill_(value)
+        total.add_(tensor.sum() / 50_000)
+        tensor.untyped_storage().resize_(0)  # frees at once, while the kernels are queued
+
+    use(0, tensors[0])  # a kernel's first launch loads it, which waits for the device
     torch.cuda.synchronize()
     unrelated = torch.cuda.Stream()
     with torch.cuda.stream(unrelated):
         busy(2.0)
     began = time.monotonic()
     for value, tensor in enumerate(tensors):
-        tensor.resize_(50_000).fill_(value)
-        total.add_(tensor.sum() / 50_000)
-        tensor.untyped_storage().resize_(0)  # frees at once, while the kernels are queued
+        use(value, tensor)
     took, running = time.monotonic() - began, not unrelated.query()
     assert running and took < 1.5, took
     assert abs(total.item() - sum(range(200))) < 1
@@ -104,6 +110,8 @@ def test_streams_wait_by_themselves(make_shard):
     with torch.cuda.stream(other):
         second = tensor.sum()
     assert ticket.result().verified
+    side.synchronize()
+    other.synchronize()
     assert first.item() == second.item() == wanted
 
 

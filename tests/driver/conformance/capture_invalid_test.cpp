@@ -128,12 +128,6 @@ TEST_F(CaptureInvalid, AThreadInItsOwnModeIsKeptFromItsOwnCaptureOnly) {
   end_spoilt(stream);
 }
 
-TEST_F(CaptureInvalid, AModeThatIsNoneIsRefused) {
-  auto mode = static_cast<CUstreamCaptureMode>(3); // within the bits of the type, and none of its values
-  EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuThreadExchangeStreamCaptureMode(&mode));
-  EXPECT_ANSWER(CUDA_ERROR_INVALID_VALUE, table().cuThreadExchangeStreamCaptureMode(nullptr));
-}
-
 TEST_F(CaptureInvalid, AnEventOfACaptureIsNoEventForTheHost) {
   const TestStream stream(table());
   const TestEvent event(table());

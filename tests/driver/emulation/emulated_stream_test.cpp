@@ -183,5 +183,13 @@ TEST(EmulatedStream, CallsFromManyThreadsKeepEachStreamsOrder) {
   EXPECT_EQ(wrong, 0);
 }
 
+TEST(EmulatedStream, ACaptureModeThatIsNoneIsRefused) {
+  // The driver of a GPU takes such a mode, and dies of a null pointer: the emulation shows who passed it.
+  Emulated emulated;
+  auto mode = static_cast<CUstreamCaptureMode>(3); // within the bits of the type, and none of its values
+  EXPECT_EQ(emulated.table().cuThreadExchangeStreamCaptureMode(&mode), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(emulated.table().cuThreadExchangeStreamCaptureMode(nullptr), CUDA_ERROR_INVALID_VALUE);
+}
+
 } // namespace
 } // namespace stillwake

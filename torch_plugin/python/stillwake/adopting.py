@@ -111,10 +111,10 @@ def _adopt(tree: Any, shard: Shard, keep_others: bool) -> tuple[Adopted, list[Sh
             fsdp.reshard(part)
     found: list[tuple[str, torch.UntypedStorage]] = []
     passed_over: list[str] = []
-    for name, tensor, storage in walk.named_storages(tree):
-        if not _is_elsewhere(tensor, shard.device.type):
+    for name, inner, storage, is_parameter in walk.named_storages(tree):
+        if not _is_elsewhere(inner, shard.device.type):
             found.append((name, storage))
-        elif isinstance(tensor, torch.nn.Parameter):
+        elif is_parameter:
             passed_over.append(name)
     if passed_over:
         warnings.warn(f"stillwake.adopt: {len(passed_over)} parameters are on the CPU and hold no device memory "
@@ -209,7 +209,7 @@ def strays_of(
     homes: list[Optional[Shard]] = []
     kind = "cuda" if driver().kind == "cuda" else "cpu"
     for tree, shard in trees:
-        for name, tensor, storage in walk.named_storages(tree, with_params=shard is None, with_memory=True):
+        for name, tensor, storage, _ in walk.named_storages(tree, with_params=shard is None, with_memory=True):
             key = storage._cdata
             if key in seen or _is_elsewhere(tensor, kind):
                 continue

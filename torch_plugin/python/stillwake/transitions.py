@@ -104,7 +104,7 @@ def _ranges(first: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
         raise InvalidArgument(f"first={type(first).__name__}: a list of tensors is needed")
     ranges = []
     wanted = [arguments.tensor(each, f"first[{number}]") for number, each in enumerate(first)]
-    for name, inner, storage in walk.named_storages(wanted):
+    for _, _, storage, _ in walk.named_storages(wanted):
         if storage.nbytes() > 0:
             ranges.append((_cpu.address(storage._cdata), storage.nbytes()))
     return ranges

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -126,9 +126,18 @@ def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
         raise InvalidArgument(f"'{name}' ({type(tensor).__name__}) has no storage that can sleep: {error}") from error
 
 
+class Named(NamedTuple):
+    """An innermost tensor, with the name and kind of the tensor of the tree that it belongs to."""
+
+    name: str
+    inner: torch.Tensor
+    storage: torch.UntypedStorage
+    is_parameter: bool
+
+
 def named_storages(tree: Any, with_params: bool = False,
-                   with_memory: bool = False) -> Iterator[tuple[str, torch.Tensor, torch.UntypedStorage]]:
-    """Name, innermost tensor and storage of everything in the tree, storages repeated as often as they are used.
+                   with_memory: bool = False) -> Iterator[Named]:
+    """What holds the bytes of everything in the tree, storages repeated as often as they are used.
 
     with_memory: pass over what has no memory yet, which is refused otherwise.
     """
@@ -136,4 +145,4 @@ def named_storages(tree: Any, with_params: bool = False,
         for name, tensor in named_tensors(tree, "", with_params):
             for inner in innermost(tensor):
                 if not (with_memory and (inner.device.type == "meta" or is_still_lazy(inner))):
-                    yield name, inner, storage_of(name, inner)
+                    yield Named(name, inner, storage_of(name, inner), isinstance(tensor, torch.nn.Parameter))
