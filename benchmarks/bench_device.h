@@ -38,6 +38,8 @@ public:
 
   /// Seconds for `size` over the bus alone: pinned, copies of 256 MiB, the best of three.
   double bus(Bytes size, bool to_host);
+  /// Waits for the stream.
+  void wait() { must(stream_.synchronize()); }
   /// Somebody else works on the device for a while, in memory of his own.
   void neighbour_works(Duration duration);
   /// Blocks of equal size that together hold `size`.

@@ -26,6 +26,7 @@ from torch_import import measure as import_seconds
 GIB = 1 << 30
 CYCLES = 5
 COUNT = 2000  # storages
+SCRUB = 0.5  # seconds in which the driver clears what a sleep released; copies are slower meanwhile, whoever makes them
 
 
 def now(device):
@@ -121,6 +122,16 @@ def moved_by_hand(module, device):
     return median_seconds(device, 3, there_and_back)
 
 
+def neighbour_works(device):
+    """Somebody else has the device between a sleep and a wake: work in a little memory stands for him."""
+    if device.type == "cuda":
+        mine = torch.empty(1 << 20, device=device)
+        until = time.perf_counter() + SCRUB
+        while time.perf_counter() < until:
+            mine.add_(1)
+            torch.cuda.synchronize(device)
+
+
 class LiveBytes:
     """The most bytes that lived at once in PyTorch's memory and in the shard, asked by a thread of its own."""
 
@@ -210,20 +221,27 @@ def transitions(table, count, total, device, ceiling, aim, with_by_hand):
                   1e3 * median_seconds(device, CYCLES, lambda: sw.host_view(state)), "ms", "", 60)
         del state
     job.wake()
-    slept, woken, quick = [], [], []
-    for cycle in range(CYCLES):
+    core_slept, core_woken, slept, woken, woken_at_once = [], [], [], [], []
+    for cycle in range(2 * CYCLES):
         change(module, cycle + 1)
         now(device)
         dist.barrier()
         start = now(device)
-        slept.append(job.sleep().report.seconds)
-        middle = now(device)
-        woken.append(job.wake().report.seconds)
-        quick.append((middle - start, now(device) - middle))
-    sleep, wake = (statistics.median(each) for each in zip(*quick))
+        core_slept.append(job.sleep().report.seconds)
+        slept.append(now(device) - start)
+        at_once = cycle % 2 == 1  # every other wake, while the driver still scrubs
+        if not at_once:
+            neighbour_works(device)
+        dist.barrier()
+        start = now(device)
+        core = job.wake().report.seconds
+        (woken_at_once if at_once else woken).append(now(device) - start)
+        if not at_once:
+            core_woken.append(core)
+    sleep, wake, at_once = (statistics.median(each) for each in (slept, woken, woken_at_once))
     there, back = (seconds * size / total for seconds in ceiling)
-    beside = f"{sleep:.4f} + {wake:.4f} s, bus {there:.4f} + {back:.4f} s, core {statistics.median(slept):.4f} + "
-    beside += f"{statistics.median(woken):.4f} s"
+    beside = f"{sleep:.4f} + {wake:.4f} s, bus {there:.4f} + {back:.4f} s, core {statistics.median(core_slept):.4f} + "
+    beside += f"{statistics.median(core_woken):.4f} s, woken at once {at_once:.4f} s"
     if by_hand is not None:
         beside += f", moved by hand {by_hand:.4f} s ({(there + back) / by_hand:.2f})"
     table.add(f"job.sleep + job.wake, {count} tensors", (there + back) / (sleep + wake), "of the bus", beside, aim,

@@ -82,7 +82,9 @@ def test_freeing_does_not_wait_for_an_unrelated_stream(make_shard):
         total.add_(tensor.sum() / 50_000)
         tensor.untyped_storage().resize_(0)  # frees at once, while the kernels are queued
 
-    use(0, tensors[0])  # a kernel's first launch loads it, which waits for the device
+    warm = torch.empty(0, device="cuda")
+    sw.adopt(warm, shard)
+    use(0, warm)  # a kernel's first launch loads it, which waits for the device
     torch.cuda.synchronize()
     unrelated = torch.cuda.Stream()
     with torch.cuda.stream(unrelated):

@@ -9,5 +9,6 @@
 #include "torch_plugin/library/modules.h"
 #include "torch_plugin/library/pool.h"
 #include "torch_plugin/library/session.h"
+#include "torch_plugin/library/strays.h"
 #include "torch_plugin/library/torch_error.h"
 #include "torch_plugin/library/transitions.h"

@@ -7,6 +7,7 @@
 #include "torch_plugin/library/host_view.h"
 #include "torch_plugin/library/pool.h"
 #include "torch_plugin/library/session.h"
+#include "torch_plugin/library/strays.h"
 #include "torch_plugin/library/torch_error.h"
 #include "torch_plugin/library/transitions.h"
 #include "torch_plugin/python/bindings/python_errors.h"
@@ -181,6 +182,14 @@ void bind_storages(py::module_& module) {
         return found;
       },
       py::return_value_policy::reference);
+  module.def("find_strays", [](const py::list& tensors, bool shards_are_on_cpu) {
+    std::vector<at::Tensor> all;
+    all.reserve(tensors.size());
+    for (const py::handle tensor : tensors) {
+      all.push_back(THPVariable_Unpack(tensor.ptr()));
+    }
+    return find_strays(all, shards_are_on_cpu ? c10::kCPU : c10::kCUDA);
+  });
   module.def("address", [](std::uintptr_t storage) { return reinterpret_cast<std::uintptr_t>(data_of(storage)); });
   module.def("adopt", [](TensorShard& shard, const std::vector<std::string>& names,
                          const std::vector<std::uintptr_t>& storages) {

@@ -203,24 +203,21 @@ def _take_in_what_was_loaded(shard: "weakref.ref[Shard]"):
 def strays_of(
         trees: list[tuple[Any, Optional[Shard]]]) -> list[tuple[StrayTensor, torch.UntypedStorage, Optional[Shard]]]:
     """What lies in no shard, once a storage, with the shard of the tree that it was found in."""
-    seen: set[int] = set()
-    names: list[tuple[str, torch.Tensor]] = []
-    storages: list[torch.UntypedStorage] = []
+    names: list[str] = []
+    inners: list[torch.Tensor] = []
     homes: list[Optional[Shard]] = []
-    kind = "cuda" if driver().kind == "cuda" else "cpu"
     for tree, shard in trees:
-        for name, tensor, storage, _ in walk.named_storages(tree, with_params=shard is None, with_memory=True):
-            key = storage._cdata
-            if key in seen or _is_elsewhere(tensor, kind):
-                continue
-            seen.add(key)
-            names.append((name, tensor))
-            storages.append(storage)
-            homes.append(shard)
-    found = _cpu.shards_of([storage._cdata for storage in storages])
-    return [(StrayTensor(name, storage.nbytes(), tensor.device), storage, home)
-            for (name, tensor), storage, home, owner in zip(names, storages, homes, found)
-            if owner is None and storage.nbytes() > 0]
+        with walk.refusing_cycles(tree):
+            for name, tensor in walk.named_tensors(tree, "", with_params=shard is None):
+                for inner in walk.innermost(tensor):
+                    names.append(name)
+                    inners.append(inner)
+        homes += [shard] * (len(inners) - len(homes))
+    found = []
+    for at in _cpu.find_strays(inners, driver().kind != "cuda"):
+        storage = walk.storage_of(names[at], inners[at])
+        found.append((StrayTensor(names[at], storage.nbytes(), inners[at].device), storage, homes[at]))
+    return found
 
 
 def audit(*trees: Any) -> list[StrayTensor]:

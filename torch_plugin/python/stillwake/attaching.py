@@ -65,7 +65,8 @@ class Job:
     def _drop_gradients(self) -> list[torch.Tensor]:
         """Gradients live in PyTorch's memory and would keep the device; a sleep belongs between steps. Answers them."""
         dropped = [gradient for model in self._models for gradient in fsdp.drop_gradients(model)]
-        owners = [parameter for model in self._models for parameter in model.parameters()]
+        owners = [parameter for model in self._models for module in model.modules()
+                  for parameter in module._parameters.values() if parameter is not None]
         owners += [parameter for optimizer in self._optimizers for group in optimizer.param_groups
                    for parameter in group["params"]]
         for parameter in owners:

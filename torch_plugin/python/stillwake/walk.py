@@ -48,15 +48,19 @@ def named_tensors(tree: Any, name: str = "", with_params: bool = False) -> Itera
     if isinstance(tree, torch.Tensor):
         yield name or "tensor", tree
     elif isinstance(tree, torch.nn.Module):
+        prefix = _join(name, "")
         for key, parameter in tree.named_parameters(remove_duplicate=False):
-            yield _join(name, key), parameter
+            yield prefix + key, parameter
         for key, buffer in tree.named_buffers(remove_duplicate=False):
-            yield _join(name, key), buffer
+            yield prefix + key, buffer
     elif isinstance(tree, torch.optim.Optimizer):
         yield from _of_optimizer(tree, name, with_params)
     elif isinstance(tree, Mapping):
         for key, value in tree.items():
-            yield from named_tensors(value, _join(name, str(key)), with_params)
+            if type(value) in _PLAIN:  # thousands of them: a walk of its own for each takes several times as long
+                yield _join(name, str(key)), value
+            else:
+                yield from named_tensors(value, _join(name, str(key)), with_params)
     elif isinstance(tree, (list, tuple, set, frozenset)):
         for index, value in enumerate(tree):
             yield from named_tensors(value, f"{name}[{index}]", with_params)
@@ -88,10 +92,11 @@ def dtensor() -> Any:
 def innermost(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The tensors with memory of their own inside wrapper subclasses (DTensor, quantized types); else itself."""
     kind = type(tensor)
-    if kind in _PLAIN:  # thousands of them: the general way takes several times as long
+    if kind in _PLAIN:
         return (tensor,)
     if kind is dtensor():
-        return innermost(tensor._local_tensor)
+        local = tensor._local_tensor
+        return (local,) if type(local) in _PLAIN else innermost(local)
     if is_traceable_wrapper_subclass(tensor):
         return tuple(part for attribute in tensor.__tensor_flatten__()[0]
                      for part in innermost(getattr(tensor, attribute)))
@@ -126,7 +131,7 @@ def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
         raise InvalidArgument(f"'{name}' ({type(tensor).__name__}) has no storage that can sleep: {error}") from error
 
 
-class Named(NamedTuple):
+class NamedStorage(NamedTuple):
     """An innermost tensor, with the name and kind of the tensor of the tree that it belongs to."""
 
     name: str
@@ -135,14 +140,9 @@ class Named(NamedTuple):
     is_parameter: bool
 
 
-def named_storages(tree: Any, with_params: bool = False,
-                   with_memory: bool = False) -> Iterator[Named]:
-    """What holds the bytes of everything in the tree, storages repeated as often as they are used.
-
-    with_memory: pass over what has no memory yet, which is refused otherwise.
-    """
+def named_storages(tree: Any) -> Iterator[NamedStorage]:
+    """What holds the bytes of everything in the tree, storages repeated as often as they are used."""
     with refusing_cycles(tree):
-        for name, tensor in named_tensors(tree, "", with_params):
+        for name, tensor in named_tensors(tree):
             for inner in innermost(tensor):
-                if not (with_memory and (inner.device.type == "meta" or is_still_lazy(inner))):
-                    yield Named(name, inner, storage_of(name, inner), isinstance(tensor, torch.nn.Parameter))
+                yield NamedStorage(name, inner, storage_of(name, inner), isinstance(tensor, torch.nn.Parameter))
