@@ -11,6 +11,10 @@
 namespace stillwake {
 namespace {
 
+// A driver creates memory about sixty times as fast as the bus fills it: copies of this part of the pages, and a little
+// more, keep the bus busy until the memory of all others is there.
+constexpr std::size_t kHeadFraction = 40;
+
 // The parts of `runs` that have no memory behind them.
 std::vector<MappedRun> without_backed(const std::vector<MappedRun>& runs, const ExtentMap& extents) {
   if (extents.extents().empty()) {
@@ -317,23 +321,42 @@ Result<std::vector<WakingJob>> WakeStage::start(std::vector<WakingShard>& shards
       continue;
     }
     WakingJob& job = jobs.back();
-    SupplyTasks supply;
-    if (supplies != nullptr) {
-      supply = [&](std::size_t first, std::size_t end) -> Result<void> {
-        for (std::size_t task = first; task < end; ++task) {
-          const auto [shard, page] = job.owners[task];
-          STILLWAKE_TRY((*supplies)[shard].supply(page, parts_[shard].extents));
-        }
-        return {};
-      };
-    }
-    TransferEngine& engine = shards[job.owners.front().shard].core->engine();
-    auto restore = engine.restore(std::move(plan.tasks), options_.chunk, supply);
+    auto restore = shards[job.owners.front().shard].core->engine().begin_restore(std::move(plan.tasks), options_.chunk);
     STILLWAKE_TRY(restore);
     job.restore = std::move(*restore);
-    report_.copies += job.restore->copies();
+  }
+  if (supplies != nullptr) {
+    STILLWAKE_TRY(queue_heads(jobs, *supplies));
+  }
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (!jobs[i].restore) {
+      continue;
+    }
+    for (std::size_t shard = 0; supplies != nullptr && shard < shards.size(); ++shard) {
+      if (shards[shard].job == i) {
+        STILLWAKE_TRY((*supplies)[shard].supply_rest(parts_[shard].extents));
+      }
+    }
+    STILLWAKE_TRY(jobs[i].restore->queue(jobs[i].restore->chunks()));
+    report_.copies += jobs[i].restore->copies();
   }
   return jobs;
+}
+
+// Enough of every device's pages that its bus is busy until the memory of the rest is there.
+Result<void> WakeStage::queue_heads(std::vector<WakingJob>& jobs, std::vector<PageSupply>& supplies) {
+  for (WakingJob& job : jobs) {
+    if (!job.restore) {
+      continue;
+    }
+    const std::size_t chunks = 1 + job.restore->chunk_of(job.owners.size() / kHeadFraction);
+    for (std::size_t task = 0; task < job.owners.size() && job.restore->chunk_of(task) < chunks; ++task) {
+      const auto [shard, page] = job.owners[task];
+      STILLWAKE_TRY(supplies[shard].supply(page, parts_[shard].extents));
+    }
+    STILLWAKE_TRY(job.restore->queue(chunks));
+  }
+  return {};
 }
 
 Result<std::shared_ptr<Waking>> WakeStage::commit(const std::vector<Stream>& streams) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A WakeStage is a wake between its halves. `prepare` creates all physical pages of the set and maps them at the old
 // addresses: all or nothing, host copies untouched. `commit` starts to restore and answers the Waking. `wake` is both
-// in one, where nobody has to agree between them: later pages are created while earlier ones are copied.
+// in one, where nobody has to agree between them: most pages are created while the first ones are copied.
 #pragma once
 
 #include "shard/arrivals.h"
@@ -65,6 +65,7 @@ private:
   Result<void> check_streams(const std::vector<Stream>& streams) const;
   /// Queues the copies. `supplies`, by part, put memory behind them as they are queued; null: all of it is mapped.
   Result<std::vector<WakingJob>> start(std::vector<WakingShard>& shards, std::vector<PageSupply>* supplies);
+  Result<void> queue_heads(std::vector<WakingJob>& jobs, std::vector<PageSupply>& supplies);
   Result<std::shared_ptr<Waking>> restore(const std::vector<Stream>& streams);
   Result<std::shared_ptr<Waking>> supply_and_restore(const std::vector<Stream>& streams);
   Result<std::shared_ptr<Waking>> hand_over(std::vector<WakingShard> shards, std::vector<WakingJob> jobs,

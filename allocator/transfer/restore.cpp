@@ -17,21 +17,14 @@ bool is_verified(const RestoreTask& task) { return task.expected.has_value(); }
 
 } // namespace
 
-Result<std::unique_ptr<RestoreJob>> Restore::start(const RestoreTools& tools, std::vector<RestoreTask> tasks,
-                                                   Bytes chunk, const SupplyTasks& supply) {
-  const NvtxRange nvtx("stillwake: restore");
+Result<std::unique_ptr<RestoreJob>> Restore::begin(const RestoreTools& tools, std::vector<RestoreTask> tasks,
+                                                   Bytes chunk) {
   if (chunk < kPageBytes) {
     return failure(ErrorCode::kInvalidArgument,
                    "a chunk of " + exact(chunk) + " holds no page; give at least " + exact(kPageBytes));
   }
   std::unique_ptr<Restore> job(new Restore(tools, std::move(tasks), chunk));
-  Result<void> queued = job->queue(supply);
-  if (!queued) {
-    Error error =
-        drained_error(tools.device, {tools.lanes.in.get(), tools.lanes.in_hash.get()}, std::move(queued).error());
-    job->note_done(job->chunks()); // nothing left to wait for
-    return failure(std::move(error));
-  }
+  STILLWAKE_TRY(job->take_scratch());
   return std::unique_ptr<RestoreJob>(std::move(job));
 }
 
@@ -45,8 +38,8 @@ Restore::~Restore() {
   if (driver_is_out_of_reach()) {
     return;
   }
-  if (!ready_.empty() && !is_known_done(ready_.size() - 1)) {
-    if (const Result<void> waited = ready_.back().synchronize(); !waited) {
+  if (queued_ > 0 && !is_known_done(queued_ - 1)) {
+    if (const Result<void> waited = ready_[queued_ - 1].synchronize(); !waited) {
       // The event may be at fault alone: the streams say for sure.
       const Result<void> idle = drain(tools_.device, {tools_.lanes.in.get(), tools_.lanes.in_hash.get()});
       if (!idle) {
@@ -63,11 +56,10 @@ std::size_t Restore::chunk_of(std::size_t task) const {
   return task < first_chunk_tasks_ ? 0 : 1 + (task - first_chunk_tasks_) / chunk_tasks_;
 }
 
-Result<void> Restore::queue(const SupplyTasks& supply) {
+Result<void> Restore::take_scratch() {
   if (task_count_ == 0) {
     return {};
   }
-  STILLWAKE_ENTER(tools_.device);
   Result<std::vector<OwnedEvent>> events = tools_.events.take(chunk_of(task_count_ - 1) + 1);
   STILLWAKE_TRY(events);
   ready_ = std::move(*events);
@@ -77,18 +69,28 @@ Result<void> Restore::queue(const SupplyTasks& supply) {
     STILLWAKE_TRY(digests);
     digests_ = std::move(*digests);
   }
-  for (std::size_t chunk = 0; chunk < ready_.size(); ++chunk) {
-    STILLWAKE_TRY(queue_chunk(chunk, supply));
+  return {};
+}
+
+Result<void> Restore::queue(std::size_t most) {
+  const NvtxRange nvtx("stillwake: restore");
+  const RankedLock lock(tools_.queueing);
+  STILLWAKE_ENTER(tools_.device);
+  for (; most > 0 && !is_queued(); --most) {
+    if (Result<void> queued = queue_chunk(queued_); !queued) {
+      Error error =
+          drained_error(tools_.device, {tools_.lanes.in.get(), tools_.lanes.in_hash.get()}, std::move(queued).error());
+      note_done(chunks()); // nothing left to wait for
+      return failure(std::move(error));
+    }
+    ++queued_;
   }
   return {};
 }
 
-Result<void> Restore::queue_chunk(std::size_t chunk, const SupplyTasks& supply) {
+Result<void> Restore::queue_chunk(std::size_t chunk) {
   const std::size_t first = chunk == 0 ? 0 : first_chunk_tasks_ + (chunk - 1) * chunk_tasks_;
   const std::size_t end = std::min(task_count_, first_chunk_tasks_ + chunk * chunk_tasks_);
-  if (supply) {
-    STILLWAKE_TRY(supply(first, end));
-  }
   DriverTable& table = tools_.device.table();
   const Stream in = tools_.lanes.in.get();
   const Stream hash = tools_.lanes.in_hash.get();
@@ -148,6 +150,7 @@ Result<void> Restore::queue_digests(std::size_t first, std::size_t end) {
 }
 
 Result<void> Restore::check_chunk(std::size_t chunk) const {
+  STILLWAKE_CHECK(is_queued()); // an event that was never recorded makes nobody wait
   if (chunk < ready_.size()) {
     return {};
   }
@@ -197,6 +200,7 @@ Result<std::vector<std::size_t>> Restore::finish() {
   if (finished_) {
     return wrong_;
   }
+  STILLWAKE_CHECK(is_queued());
   if (!ready_.empty()) {
     STILLWAKE_TRY(ready_.back().synchronize());
   }

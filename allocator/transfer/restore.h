@@ -3,7 +3,8 @@
 // one stream; clears, digests and readiness events to a second one that waits for each chunk's copies, so that the bus
 // never waits for a kernel. Both streams are shared by all jobs of the engine: jobs end in the order they were queued.
 //
-// A Restore is: queued (asking may call the driver) -> finished (every answer is known). It never goes back.
+// A Restore is: begun -> queued as a whole (asking may call the driver) -> finished (every answer is known). It never
+// goes back.
 #pragma once
 
 #include "allocator/transfer/digest_pool.h"
@@ -24,17 +25,17 @@ struct RestoreTools {
   TransferLanes& lanes;
   EventPool& events;
   DigestPool& digests;
+  RankedMutex& queueing;    ///< held while chunks are queued; guards `copied`
   const OwnedEvent& copied; ///< recorded anew for each chunk: a stream's wait holds to the record that it found
 };
 
 class Restore final : public RestoreJob {
 public:
-  /// Queues everything, `supply` (may be empty) before each chunk. The caller keeps restores apart. On an error nothing
-  /// is under way any more.
-  [[nodiscard]] static Result<std::unique_ptr<RestoreJob>>
-  start(const RestoreTools& tools, std::vector<RestoreTask> tasks, Bytes chunk, const SupplyTasks& supply);
+  [[nodiscard]] static Result<std::unique_ptr<RestoreJob>> begin(const RestoreTools& tools,
+                                                                 std::vector<RestoreTask> tasks, Bytes chunk);
   ~Restore() override;
 
+  Result<void> queue(std::size_t most) override;
   std::size_t chunks() const override { return ready_.size(); }
   std::size_t chunk_of(std::size_t task) const override;
   Result<void> make_wait(Stream stream, std::size_t chunk) override;
@@ -46,8 +47,9 @@ public:
 
 private:
   Restore(const RestoreTools& tools, std::vector<RestoreTask> tasks, Bytes chunk);
-  [[nodiscard]] Result<void> queue(const SupplyTasks& supply);
-  [[nodiscard]] Result<void> queue_chunk(std::size_t chunk, const SupplyTasks& supply);
+  [[nodiscard]] Result<void> take_scratch();
+  [[nodiscard]] Result<void> queue_chunk(std::size_t chunk);
+  bool is_queued() const { return queued_ == ready_.size(); }
   [[nodiscard]] Result<void> queue_moves(std::size_t first, std::size_t end);
   [[nodiscard]] Result<void> queue_copy(const TransferRange& range);
   [[nodiscard]] Result<void> queue_clear(const TransferRange& range);
@@ -64,6 +66,7 @@ private:
   const std::size_t chunk_tasks_;
   std::vector<OwnedEvent> ready_; // one a chunk
   PinnedBuffer digests_;          // of the tasks with an expected digest, in order; empty without kernels
+  std::size_t queued_ = 0; // chunks
   std::size_t digests_queued_ = 0;
   Bytes copied_;
   std::uint64_t copies_ = 0;

@@ -41,7 +41,7 @@ public:
   EventPool events{device};
   DigestPool digests{device};
   RankedMutex saving{LockRank::kTransfer};    // held for a whole save; guards save_scratch
-  RankedMutex restoring{LockRank::kTransfer}; // held while a restore is queued; guards chunk_copied
+  RankedMutex restoring{LockRank::kTransfer}; // held while chunks are queued; guards chunk_copied
   SaveScratch save_scratch;
   OwnedEvent chunk_copied;
   TransferLanes lanes; // gone before the buffers that its work writes to
@@ -90,12 +90,17 @@ Result<std::vector<PageDigest>> TransferEngine::digest(std::span<const DeviceAdd
   return digests;
 }
 
-Result<std::unique_ptr<RestoreJob>> TransferEngine::restore(std::vector<RestoreTask> tasks, Bytes chunk,
-                                                            const SupplyTasks& supply) {
-  const RankedLock lock(impl_->restoring);
-  return Restore::start(
-      {impl_->device, *impl_->hasher, impl_->lanes, impl_->events, impl_->digests, impl_->chunk_copied},
-      std::move(tasks), chunk, supply);
+Result<std::unique_ptr<RestoreJob>> TransferEngine::begin_restore(std::vector<RestoreTask> tasks, Bytes chunk) {
+  return Restore::begin({impl_->device, *impl_->hasher, impl_->lanes, impl_->events, impl_->digests, impl_->restoring,
+                         impl_->chunk_copied},
+                        std::move(tasks), chunk);
+}
+
+Result<std::unique_ptr<RestoreJob>> TransferEngine::restore(std::vector<RestoreTask> tasks, Bytes chunk) {
+  auto job = begin_restore(std::move(tasks), chunk);
+  STILLWAKE_TRY(job);
+  STILLWAKE_TRY((*job)->queue((*job)->chunks()));
+  return job;
 }
 
 } // namespace stillwake

@@ -5,7 +5,6 @@
 
 #include "allocator/transfer/page_task.h"
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -23,10 +22,17 @@ struct SaveReport {
 };
 
 /// Copies that are on their way in, chunk by chunk in the order of the tasks. Its events come from the engine's pool
-/// and go back to it; destroying the job waits for it.
+/// and go back to it; destroying the job waits for what is under way.
 class RestoreJob {
 public:
   virtual ~RestoreJob() = default;
+
+  /// Queues the next chunks, at most so many, and returns. Their pages are mapped by now, and new: nothing else uses them
+  /// yet. Jobs share the bus in the order of these calls. On an error nothing of the job is under way any more, and it
+  /// can only be destroyed. One thread.
+  [[nodiscard]] virtual Result<void> queue(std::size_t most) = 0;
+
+  // For a job that is queued as a whole.
 
   virtual std::size_t chunks() const = 0;
   /// The chunk that holds the task with this index.
@@ -44,10 +50,6 @@ public:
   /// Host time from the start to the end of `finish`'s waiting; zero before.
   virtual Duration took() const = 0;
 };
-
-/// Asked for before the copies of tasks [first, end) are queued: afterwards memory is behind their pages. Calls come in
-/// the order of the tasks, each task once.
-using SupplyTasks = std::function<Result<void>(std::size_t first, std::size_t end)>;
 
 class TransferEngine {
 public:
@@ -71,13 +73,12 @@ public:
   /// Digests of pages as they are now; waits. Error kDriverCallFailed without kernels.
   [[nodiscard]] Result<std::vector<PageDigest>> digest(std::span<const DeviceAddress> pages);
 
-  /// Queues everything and returns: per chunk of `chunk` bytes the copies, clears, the digest kernel and a readiness
-  /// event. The first chunk is 256 MiB at most; later ones are larger than asked where there
-  /// would be more than 160 of them, which the device would not take at once. The pages are new: nothing else uses them
-  /// yet; without `supply` all are mapped. Jobs share the bus in the order of these calls, and go before the engine. On
-  /// an error, one of `supply` too, nothing is under way any more.
-  [[nodiscard]] Result<std::unique_ptr<RestoreJob>> restore(std::vector<RestoreTask> tasks, Bytes chunk,
-                                                            const SupplyTasks& supply = nullptr);
+  /// A job with nothing queued: per chunk of `chunk` bytes it has copies, clears, the digest kernel and a readiness event.
+  /// The first chunk is 256 MiB at most; later ones are larger than asked where there would be more than 160 of them,
+  /// which the device would not take at once. Jobs go before the engine.
+  [[nodiscard]] Result<std::unique_ptr<RestoreJob>> begin_restore(std::vector<RestoreTask> tasks, Bytes chunk);
+  /// The same, queued as a whole.
+  [[nodiscard]] Result<std::unique_ptr<RestoreJob>> restore(std::vector<RestoreTask> tasks, Bytes chunk);
 
 private:
   class Impl;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wake takes the memory of later pages while earlier ones are copied. Whatever happens in between, it is all or
+// A wake takes the memory of most pages while the first ones are copied. Whatever happens in between, it is all or
 // nothing.
 #include "shard/page_supply.h"
 
@@ -113,7 +113,7 @@ TEST_F(PageSupplies, AFailedMappingLeavesTheCopiesBeforeItWithoutEffect) {
   expect_content();
 }
 
-TEST_F(PageSupplies, TheSecondDeviceFailingTakesTheFirstOnesCopiesBack) {
+TEST_F(PageSupplies, OneOfTwoDevicesFailingTakesTheCopiesOfBothBack) {
   ShardOptions elsewhere;
   elsewhere.name = "elsewhere";
   elsewhere.device = DeviceIndex(1);
@@ -124,11 +124,16 @@ TEST_F(PageSupplies, TheSecondDeviceFailingTakesTheFirstOnesCopiesBack) {
   void* block = allocate(other, kMiB);
   write(block, content(77, kMiB), 1);
   ASSERT_OK(sleep({&other}));
-  arm(CallId::cuMemCreate, kSizes.size() + 1, CUDA_ERROR_UNKNOWN); // the first of the second device
-  EXPECT_CODE(wake({&*shard_, &other}, options_), ErrorCode::kDriverCallFailed);
-  expect_asleep_with_nothing_held();
-  EXPECT_EQ(other.state(), ShardState::kAsleep);
-  gate().arm({});
+  // Of the first device come two handles, then all of the second one's, then the other two of the first.
+  for (const std::uint64_t nth : {3, 4}) {
+    const std::uint64_t before = gate().calls(CallId::cuMemcpyHtoDAsync);
+    arm(CallId::cuMemCreate, nth, CUDA_ERROR_UNKNOWN);
+    EXPECT_CODE(wake({&*shard_, &other}, options_), ErrorCode::kDriverCallFailed);
+    EXPECT_EQ(gate().calls(CallId::cuMemcpyHtoDAsync) - before, nth - 2) << "each bus is busy as early as can be";
+    expect_asleep_with_nothing_held();
+    EXPECT_EQ(other.state(), ShardState::kAsleep);
+    gate().arm({});
+  }
   ASSERT_OK(wake({&*shard_, &other}, options_));
   expect_content();
   EXPECT_TRUE(holds(block, 77, kMiB, 1));
@@ -154,11 +159,36 @@ TEST_F(PageSupplyPieces, AreAsLargeAsTheLargestExtentAndComeOnce) {
   EXPECT_EQ(extents[0].pages, on_one_handle.pages);
   EXPECT_EQ(extents[1].pages, (PageRange{Pages(2) + most, Pages(3)}));
   EXPECT_FALSE(supply.is_complete());
-  ASSERT_OK(supply.supply(Pages(2), extents));
+  ASSERT_OK(supply.supply_rest(extents));
   ASSERT_EQ(extents.size(), 3u);
   EXPECT_EQ(extents[2].pages, (PageRange{Pages(2), most}));
   EXPECT_TRUE(supply.is_complete());
   EXPECT_EQ(supply.pages(), most + Pages(8));
+  ASSERT_OK(supply.supply_rest(extents)); // nothing is left
+  EXPECT_EQ(extents.size(), 3u);
+  large.core().extents().take_back(std::move(extents));
+  EXPECT_EQ(large.stats().handles, 0u);
+}
+
+TEST_F(PageSupplyPieces, TheRestIsCreatedAsAWholeBeforeItIsMappedInOneGo) {
+  open(1, kMiB * 2048);
+  Shard large = make_shard("large");
+  const Pages most = kLargestExtent;
+  PageSupply supply(large.core(), {{{Pages(0), most + most + most}, BlockKind::kShared}});
+  std::vector<Extent> extents;
+  ASSERT_OK(supply.supply(Pages(0), extents));
+  const std::uint64_t mapped = gate().calls(CallId::cuMemMap), allowed = gate().calls(CallId::cuMemSetAccess);
+  gate().arm({Fault{CallId::cuMemCreate, 2, CUDA_ERROR_UNKNOWN, false}});
+  EXPECT_CODE(supply.supply_rest(extents), ErrorCode::kDriverCallFailed);
+  gate().arm({});
+  EXPECT_EQ(gate().calls(CallId::cuMemMap), mapped);
+  EXPECT_FALSE(supply.is_complete());
+  EXPECT_EQ(extents.size(), 1u);
+  ASSERT_OK(supply.supply_rest(extents));
+  EXPECT_EQ(gate().calls(CallId::cuMemMap) - mapped, 2u);
+  EXPECT_EQ(gate().calls(CallId::cuMemSetAccess) - allowed, 1u);
+  EXPECT_TRUE(supply.is_complete());
+  EXPECT_EQ(extents.size(), 3u);
   large.core().extents().take_back(std::move(extents));
   EXPECT_EQ(large.stats().handles, 0u);
 }

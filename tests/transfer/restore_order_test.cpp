@@ -77,32 +77,28 @@ TEST_F(RestoreOrderTest, DestroyingAJobWaits) {
   }
 }
 
-// What a stream waits for does not change when the job's events serve another job.
-TEST_F(RestoreOrderTest, MemoryIsAskedForBeforeEachChunksCopies) {
-  std::vector<std::pair<std::size_t, std::size_t>> asked;
-  std::vector<std::uint64_t> copies_before;
+TEST_F(RestoreOrderTest, ChunksAreQueuedAsTheirTurnComes) {
   const std::uint64_t before = driver_->gate().calls(CallId::cuMemcpyHtoDAsync);
-  Result<std::unique_ptr<RestoreJob>> job =
-      engine_->restore(tasks_, kPageBytes * 4, [&](std::size_t first, std::size_t end) -> Result<void> {
-        asked.emplace_back(first, end);
-        copies_before.push_back(driver_->gate().calls(CallId::cuMemcpyHtoDAsync) - before);
-        return {};
-      });
+  const auto copies = [&] { return driver_->gate().calls(CallId::cuMemcpyHtoDAsync) - before; };
+  Result<std::unique_ptr<RestoreJob>> job = engine_->begin_restore(tasks_, kPageBytes * 4);
   ASSERT_TRUE(job) << job.error().describe();
-  EXPECT_EQ(asked, (std::vector<std::pair<std::size_t, std::size_t>>{{0, 4}, {4, 6}}));
-  EXPECT_EQ(copies_before, (std::vector<std::uint64_t>{0, 2})) << "pages 0 and 1, and 3: the third is zeros";
+  EXPECT_EQ((*job)->chunks(), 2u);
+  EXPECT_EQ(copies(), 0u);
+  ASSERT_TRUE((*job)->queue(1));
+  EXPECT_EQ(copies(), 2u) << "pages 0 and 1, and 3: the third is zeros";
+  ASSERT_TRUE((*job)->queue(7));
+  EXPECT_EQ(copies(), 3u);
+  ASSERT_TRUE((*job)->queue(1)) << "all of it is queued";
+  EXPECT_EQ(copies(), 3u);
   ASSERT_TRUE((*job)->finish());
   EXPECT_EQ(read(region_.at(5)), random_content(6));
 }
 
-TEST_F(RestoreOrderTest, WithoutMemoryForALaterChunkTheEarlierCopiesAreWaitedFor) {
-  Result<std::unique_ptr<RestoreJob>> job =
-      engine_->restore(tasks_, kPageBytes * 2, [](std::size_t first, std::size_t) -> Result<void> {
-        return first < 4 ? Result<void>() : failure(ErrorCode::kOutOfDeviceMemory, "no room for the third chunk");
-      });
-  ASSERT_FALSE(job);
-  EXPECT_EQ(job.error().code, ErrorCode::kOutOfDeviceMemory);
-  EXPECT_EQ(job.error().message, "no room for the third chunk");
+TEST_F(RestoreOrderTest, DestroyingAJobWaitsForTheChunksThatWereQueued) {
+  Result<std::unique_ptr<RestoreJob>> job = engine_->begin_restore(tasks_, kPageBytes * 2);
+  ASSERT_TRUE(job) << job.error().describe();
+  ASSERT_TRUE((*job)->queue(2));
+  job->reset();
   host_->fill(0x5a); // nobody may read it any more
   for (const std::size_t page : {0, 1, 3}) {
     EXPECT_EQ(read(region_.at(page)), random_content(page + 1)) << page;
@@ -110,6 +106,30 @@ TEST_F(RestoreOrderTest, WithoutMemoryForALaterChunkTheEarlierCopiesAreWaitedFor
   EXPECT_EQ(read(region_.at(4)), Content(262144, 0xabababababababab)) << "was not queued";
 }
 
+TEST_F(RestoreOrderTest, AChunkThatCannotBeQueuedLeavesNothingUnderWay) {
+  Result<std::unique_ptr<RestoreJob>> job = engine_->begin_restore(tasks_, kPageBytes * 2);
+  ASSERT_TRUE(job) << job.error().describe();
+  ASSERT_TRUE((*job)->queue(1));
+  driver_->gate().arm({Fault{CallId::cuMemcpyHtoDAsync, 1, CUDA_ERROR_UNKNOWN, false}});
+  const Result<void> queued = (*job)->queue(2);
+  driver_->gate().arm({});
+  ASSERT_FALSE(queued);
+  EXPECT_EQ(queued.error().code, ErrorCode::kDriverCallFailed);
+  host_->fill(0x5a); // before the job is destroyed
+  for (const std::size_t page : {0, 1}) {
+    EXPECT_EQ(read(region_.at(page)), random_content(page + 1)) << page;
+  }
+}
+
+TEST_F(RestoreOrderTest, AJobThatIsNotQueuedAsAWholeMakesNobodyWait) {
+  Result<std::unique_ptr<RestoreJob>> job = engine_->begin_restore(tasks_, kPageBytes * 2);
+  ASSERT_TRUE(job) << job.error().describe();
+  ASSERT_TRUE((*job)->queue(2));
+  EXPECT_DEATH((void)(*job)->make_wait(stream_->get(), 0), "is_queued");
+  EXPECT_DEATH((void)(*job)->finish(), "is_queued");
+}
+
+// What a stream waits for does not change when the job's events serve another job.
 TEST_F(RestoreOrderTest, AWaitOutlivesItsJob) {
   Result<std::unique_ptr<RestoreJob>> first = engine_->restore(tasks_, kPageBytes);
   ASSERT_TRUE(first) << first.error().describe();
