@@ -11,9 +11,9 @@
 namespace stillwake {
 namespace {
 
-// A driver creates memory about sixty times as fast as the bus fills it: copies of this part of the pages, and a little
-// more, keep the bus busy until the memory of all others is there.
-constexpr std::size_t kHeadFraction = 40;
+// A driver creates memory about sixty times as fast as the bus fills it: copies of this part of the pages keep the bus
+// busy until the memory of all others is there. More of them would be in the way of the mapping that comes next.
+constexpr std::size_t kHeadFraction = 60;
 
 // The parts of `runs` that have no memory behind them.
 std::vector<MappedRun> without_backed(const std::vector<MappedRun>& runs, const ExtentMap& extents) {
@@ -349,7 +349,7 @@ Result<void> WakeStage::queue_heads(std::vector<WakingJob>& jobs, std::vector<Pa
     if (!job.restore) {
       continue;
     }
-    const std::size_t chunks = 1 + job.restore->chunk_of(job.owners.size() / kHeadFraction);
+    const std::size_t chunks = std::max<std::size_t>(1, job.restore->chunk_of(job.owners.size() / kHeadFraction));
     for (std::size_t task = 0; task < job.owners.size() && job.restore->chunk_of(task) < chunks; ++task) {
       const auto [shard, page] = job.owners[task];
       STILLWAKE_TRY(supplies[shard].supply(page, parts_[shard].extents));
