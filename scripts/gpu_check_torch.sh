@@ -33,7 +33,7 @@ export devices
 
 if [[ " $parts " == *" tests "* ]]; then
   # Failures in short, then the summary: what stands in the log's last lines must be enough to act on.
-  for name in ${TESTS:-cuda cuda_streams cuda_training cuda_processes}; do
+  for name in ${TESTS:-cuda cuda_faults cuda_streams cuda_training cuda_processes}; do
     part "test_$name" 150 30 python3 -m pytest -q --tb=short --no-header -rfE --durations=3 -p no:cacheprovider \
       -o faulthandler_timeout=60 "$root/tests/torch_plugin/test_$name.py"
   done
