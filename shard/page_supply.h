@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A PageSupply puts memory behind the missing pages of one shard: behind the first ones that a wake copies, and behind
-// the rest while those are on the bus. The rest is created as a whole before any of it is mapped: creating costs no bus,
-// but the device maps many times slower while it copies (docs/design/states-and-transactions.md).
+// the rest while those are on the bus. The rest is created as a whole before any of it is mapped: creating costs no
+// bus, but the device maps many times slower while it copies (docs/design/states-and-transactions.md).
 #pragma once
 
 #include "shard/shard_core.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/wake_stage.h"
 
-#include "shard/memory_shortage.h"
 #include "shard/option_checks.h"
 #include "shard/quiesce.h"
 #include "shard/restore_plan.h"
@@ -15,47 +14,7 @@ namespace {
 // busy until the memory of all others is there. More of them would be in the way of the mapping that comes next.
 constexpr std::size_t kHeadFraction = 60;
 
-// The parts of `runs` that have no memory behind them.
-std::vector<MappedRun> without_backed(const std::vector<MappedRun>& runs, const ExtentMap& extents) {
-  if (extents.extents().empty()) {
-    return runs;
-  }
-  std::vector<MappedRun> missing;
-  for (const MappedRun& run : runs) {
-    bool open = false;
-    for (Pages page = run.pages.first; page < run.pages.end(); ++page) {
-      if (extents.is_backed(page)) {
-        open = false;
-      } else if (open) {
-        missing.back().pages.count += Pages(1);
-      } else {
-        missing.push_back({{page, Pages(1)}, run.kind});
-        open = true;
-      }
-    }
-  }
-  return missing;
-}
-
 } // namespace
-
-std::vector<PageRange> WakeStage::Part::backed() const {
-  std::vector<PageRange> backed;
-  auto absent = missing.begin(); // in address order, each within a run
-  for (const MappedRun& run : runs) {
-    Pages page = run.pages.first;
-    for (; absent != missing.end() && absent->pages.first < run.pages.end(); ++absent) {
-      if (page < absent->pages.first) {
-        backed.push_back({page, absent->pages.first - page});
-      }
-      page = absent->pages.end();
-    }
-    if (page < run.pages.end()) {
-      backed.push_back({page, run.pages.end() - page});
-    }
-  }
-  return backed;
-}
 
 WakeStage::WakeStage(const WakeOptions& options, Clock& clock) : options_(options), clock_(clock), begin_(clock.now()) {
   report_.kind = Report::Kind::kWake;
@@ -87,12 +46,12 @@ Result<std::shared_ptr<Waking>> WakeStage::wake(const std::vector<ShardCore*>& s
   STILLWAKE_TRY(begun);
   WakeStage& stage = **begun;
   STILLWAKE_TRY(stage.check_streams(streams));
-  if (stage.seems_to_fit()) {
+  if (seems_to_fit(stage.parts_)) {
     auto waking = stage.supply_and_restore(streams);
     if (waking) {
       return waking;
     }
-    stage.give_memory_back();
+    give_memory_back(stage.parts_);
     if (waking.error().code != ErrorCode::kOutOfDeviceMemory) {
       return failure(stage.note_loss(failure(std::move(waking).error())).error());
     }
@@ -143,7 +102,7 @@ void WakeStage::plan() {
     heap.drain_queue();
     heap.consolidate(true);
     part.runs = find_mapped_runs(heap.live_blocks());
-    part.missing = without_backed(part.runs, part.core->extents());
+    part.find_missing();
     for (const PageRange& unused : heap.unused_pages()) {
       for (Pages page = unused.first; page < unused.end(); ++page) {
         if (!part.core->extents().is_backed(page)) {
@@ -157,95 +116,17 @@ void WakeStage::plan() {
   }
 }
 
-std::vector<DeviceNeed> WakeStage::needs() const {
-  std::vector<DeviceNeed> needs;
-  for (const Part& part : parts_) {
-    for (const MappedRun& run : part.missing) {
-      group_of(needs, part.core->device()).pages += run.pages.count;
-    }
-  }
-  return needs;
-}
-
-// A driver that cannot say makes it the careful way.
-bool WakeStage::seems_to_fit() const {
-  for (const DeviceNeed& need : needs()) {
-    const auto memory = need.device->memory_info();
-    if (!memory || memory->first < Bytes(need.pages)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-Result<void> WakeStage::take_once() {
-  for (Part& part : parts_) {
-    Device& device = part.core->device();
-    for (const MappedRun& run : part.missing) {
-      auto handles = take_run(device, run.pages.count, run.kind);
-      if (handles) {
-        part.handles.push_back(std::move(*handles));
-        continue;
-      }
-      Error error = std::move(handles).error();
-      for (Part& taken : parts_) {
-        taken.handles.clear();
-      }
-      if (error.code == ErrorCode::kOutOfDeviceMemory) {
-        if (auto memory = device.memory_info()) {
-          auto all = needs();
-          error.message = "waking needs " + exact(Bytes(group_of(all, device).pages)) + " of device " +
-                          std::to_string(device.index().value()) + ", free " + exact(memory->first) + " of " +
-                          readable(memory->second) + ", largest possible " +
-                          readable(Bytes(pages_below(memory->first))) + "; everything is still asleep";
-        }
-      }
-      return failure(std::move(error));
-    }
-  }
-  return {};
-}
-
-Result<void> WakeStage::take_all() {
-  if (parts_.empty()) {
-    return {};
-  }
-  MemoryShortage shortage(parts_.front().core->registry(), clock_, options_.timeout);
-  while (true) {
-    auto taken = take_once();
-    if (taken) {
-      return {};
-    }
-    STILLWAKE_TRY(shortage.wait(std::move(taken).error(), needs()));
-  }
-}
-
 Result<void> WakeStage::take_and_map() {
   const TimePoint begin = clock_.now();
-  STILLWAKE_TRY(note_loss(take_all()));
+  STILLWAKE_TRY(note_loss(take_all(parts_, clock_, options_.timeout)));
   const TimePoint created = clock_.now();
-  report_.mapped = Bytes();
   report_.steps.push_back({"create", created - begin, Bytes()});
-  STILLWAKE_TRY(note_loss(map()));
+  auto mapped = map_all(parts_);
+  STILLWAKE_TRY(note_loss(mapped ? Result<void>() : failure(mapped.error())));
+  report_.mapped = *mapped;
   report_.steps.push_back({"map", clock_.now() - created, report_.mapped});
   for (Part& part : parts_) {
     part.core->set_state(ShardState::kStagedWake);
-  }
-  return {};
-}
-
-Result<void> WakeStage::map() {
-  for (Part& part : parts_) {
-    for (std::size_t i = 0; i < part.missing.size(); ++i) {
-      const MappedRun& run = part.missing[i];
-      auto extents = part.core->extents().place(run.pages.first, std::move(part.handles[i]));
-      STILLWAKE_TRY(extents);
-      report_.mapped += Bytes(run.pages.count);
-      for (Extent& extent : *extents) {
-        part.extents.push_back(std::move(extent));
-      }
-    }
-    part.handles.clear();
   }
   return {};
 }
@@ -441,20 +322,12 @@ void WakeStage::conclude() {
   held_.release_all();
 }
 
-void WakeStage::give_memory_back() {
-  for (Part& part : parts_) {
-    part.core->extents().take_back(std::exchange(part.extents, {}));
-    part.handles.clear();
-    part.missing = without_backed(part.runs, part.core->extents()); // an unmap that failed left some
-  }
-}
-
 void WakeStage::abandon() {
   if (over_) {
     return;
   }
   over_ = true;
-  give_memory_back();
+  give_memory_back(parts_);
   for (Part& part : parts_) {
     if (part.core->stored_state() == ShardState::kStagedWake) {
       part.core->set_state(ShardState::kAsleep);

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "shard/arrivals.h"
-#include "shard/device_groups.h"
 #include "shard/page_supply.h"
 #include "shard/shard_set.h"
+#include "shard/wake_memory.h"
 #include "shard/waking.h"
 
 #include <memory>
@@ -17,17 +17,7 @@ namespace stillwake {
 
 class WakeStage {
 public:
-  /// A shard that was asleep, what has to be mapped for it, and what is staged.
-  struct Part {
-    ShardCore* core = nullptr;
-    std::vector<MappedRun> runs;                ///< every page that a live block touches
-    std::vector<MappedRun> missing;             ///< of those, what is not backed yet
-    std::vector<std::vector<Physical>> handles; ///< by missing run
-    std::vector<Extent> extents;
-
-    /// The pages that are backed already: an unmap had failed.
-    std::vector<PageRange> backed() const;
-  };
+  using Part = WakePart;
 
   /// Holds the set and plans; no memory is taken yet. A swap goes on from here by itself.
   [[nodiscard]] static Result<std::unique_ptr<WakeStage>> begin(const std::vector<ShardCore*>& set,
@@ -57,11 +47,6 @@ private:
   Result<void> note_loss(Result<void> outcome);
   void plan();
   Result<void> take_and_map();
-  Result<void> take_all();
-  Result<void> take_once();
-  std::vector<DeviceNeed> needs() const;
-  bool seems_to_fit() const;
-  Result<void> map();
   Result<void> check_streams(const std::vector<Stream>& streams) const;
   /// Queues the copies. `supplies`, by part, put memory behind them as they are queued; null: all of it is mapped.
   Result<std::vector<WakingJob>> start(std::vector<WakingShard>& shards, std::vector<PageSupply>* supplies);
@@ -70,7 +55,6 @@ private:
   Result<std::shared_ptr<Waking>> supply_and_restore(const std::vector<Stream>& streams);
   Result<std::shared_ptr<Waking>> hand_over(std::vector<WakingShard> shards, std::vector<WakingJob> jobs,
                                             const std::vector<Stream>& streams, TimePoint begin);
-  void give_memory_back();
 
   WakeOptions options_;
   Clock& clock_;

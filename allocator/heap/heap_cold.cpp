@@ -25,8 +25,7 @@ Result<void*> Heap::Impl::allocate_cold(Unit units, Stream stream, BlockKind kin
     if (sealed_) {
       return failure(ErrorCode::kBusy, "the heap is sealed: a sleep or a wake is under way");
     }
-    carry_out_notes();
-    record_waiting();
+    take_in_frees();
     if (const auto start = take_or_reclaim(units, stream, kind)) {
       return make_live(*start, units, stream, kind);
     }
@@ -49,8 +48,7 @@ Result<void*> Heap::Impl::allocate_cold(Unit units, Stream stream, BlockKind kin
     error = no_addresses(units);
   }
   // The source may have asked others to free, and they did; and nobody may have sealed the heap: a grower holds it off.
-  carry_out_notes();
-  record_waiting();
+  take_in_frees();
   std::optional<Unit> start = take_or_reclaim(units, stream, kind);
   if (!start && error.code == ErrorCode::kOutOfDeviceMemory) {
     start = borrow(units, stream, kind, lock);
@@ -167,8 +165,7 @@ std::optional<Unit> Heap::Impl::borrow(Unit units, Stream stream, BlockKind kind
     return std::nullopt;
   }
   space_.end_epoch(epoch);
-  carry_out_notes();
-  record_waiting();
+  take_in_frees();
   return take_or_reclaim(units, stream, kind);
 }
 
@@ -191,6 +188,11 @@ void Heap::Impl::carry_out_notes() {
     }
     give_up(note.record, note.safety);
   }
+}
+
+void Heap::Impl::take_in_frees() {
+  carry_out_notes();
+  record_waiting();
 }
 
 /// One event for all that was freed from an unknown stream, or whose own event could not be recorded.

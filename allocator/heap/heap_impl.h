@@ -85,6 +85,7 @@ private:
   bool give_up_caches();
   bool collect_done();
   void record_waiting();
+  void take_in_frees(); // carries out the notes, and records an event for what waits
   bool may_record() const { return asked_by_captures_ == 0 && !sealed_; }
 
   void carry_out_notes_if_possible();
