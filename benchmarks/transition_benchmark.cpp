@@ -21,10 +21,10 @@ namespace {
 constexpr auto kScrub = std::chrono::milliseconds(500);
 
 struct Options {
-  Bytes size = kGiB * 20;
+  Bytes size; // unset: 20 GiB, and a little on the emulation
   int cycles = 7;
   int devices = 1;
-  int churn = 1000; // cycles of the row with churn
+  int churn = 0; // cycles of the row with churn; unset: 1,000, and few on the emulation
   std::string json;
 };
 
@@ -335,11 +335,14 @@ Options parse(int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
-  const Options options = parse(argc, argv);
+  Options options = parse(argc, argv);
   Driver driver = must(Driver::open());
+  const bool emulated = driver.kind() == DriverKind::kEmulated;
+  options.size = options.size > Bytes(0) ? options.size : emulated ? kMiB * 128 : kGiB * 20;
+  options.churn = options.churn > 0 ? options.churn : emulated ? 20 : 1000;
   const std::string title = driver.describe();
   std::printf("%s\n", title.c_str());
-  if (driver.kind() == DriverKind::kCuda) {
+  if (!emulated) {
     touch_host_memory(options.size * 2 + kGiB * 4);
   }
   auto bench = std::make_unique<Bench>(driver, options);
