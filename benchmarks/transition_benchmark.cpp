@@ -21,8 +21,8 @@ namespace {
 constexpr auto kScrub = std::chrono::milliseconds(500);
 
 struct Options {
-  Bytes size; // unset: 20 GiB, and a little on the emulation
-  int cycles = 7;
+  Bytes size;     // unset: 20 GiB, and a little on the emulation
+  int cycles = 0; // unset: 7, and 2 on the emulation
   int devices = 1;
   int churn = 0; // cycles of the row with churn; unset: 1,000, and few on the emulation
   std::string json;
@@ -295,7 +295,8 @@ private:
     table_.add({cycles_text + "device residue grown", grown(device[1], device[0]), "MiB",
                 text("median sleep %.2f ms", median(times) * 1e3), 2, true});
     table_.add({cycles_text + "handles while asleep", static_cast<double>(handles[1]), "", "0 expected", 0, true});
-    table_.add({cycles_text + "resident memory grown", grown(host[0], host[1]), "MiB", "after a tenth of them", 8, true});
+    table_.add(
+        {cycles_text + "resident memory grown", grown(host[0], host[1]), "MiB", "after a tenth of them", 8, true});
   }
 
   Driver& driver_;
@@ -312,7 +313,8 @@ Options parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
     if (i + 1 == argc) {
-      std::fprintf(stderr, "usage: %s [--size 20GiB] [--cycles 7] [--devices 1] [--churn 1000] [--json FILE]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--size 20GiB] [--cycles 7] [--devices 1] [--churn 1000] [--json FILE]\n",
+                   argv[0]);
       std::exit(2);
     }
     const char* value = argv[++i];
@@ -327,7 +329,8 @@ Options parse(int argc, char** argv) {
     } else if (name == "--json") {
       options.json = value;
     } else {
-      std::fprintf(stderr, "unknown option %s; there are --size, --cycles, --devices, --churn and --json\n", argv[i - 1]);
+      std::fprintf(stderr, "unknown option %s; there are --size, --cycles, --devices, --churn and --json\n",
+                   argv[i - 1]);
       std::exit(2);
     }
   }
@@ -339,6 +342,7 @@ int run(int argc, char** argv) {
   Driver driver = must(Driver::open());
   const bool emulated = driver.kind() == DriverKind::kEmulated;
   options.size = options.size > Bytes(0) ? options.size : emulated ? kMiB * 128 : kGiB * 20;
+  options.cycles = options.cycles > 0 ? options.cycles : emulated ? 2 : 7;
   options.churn = options.churn > 0 ? options.churn : emulated ? 20 : 1000;
   const std::string title = driver.describe();
   std::printf("%s\n", title.c_str());

@@ -66,7 +66,7 @@ private:
   const std::size_t chunk_tasks_;
   std::vector<OwnedEvent> ready_; // one a chunk
   PinnedBuffer digests_;          // of the tasks with an expected digest, in order; empty without kernels
-  std::size_t queued_ = 0; // chunks
+  std::size_t queued_ = 0;        // chunks
   std::size_t digests_queued_ = 0;
   Bytes copied_;
   std::uint64_t copies_ = 0;

@@ -27,9 +27,9 @@ class RestoreJob {
 public:
   virtual ~RestoreJob() = default;
 
-  /// Queues the next chunks, at most so many, and returns. Their pages are mapped by now, and new: nothing else uses them
-  /// yet. Jobs share the bus in the order of these calls. On an error nothing of the job is under way any more, and it
-  /// can only be destroyed. One thread.
+  /// Queues the next chunks, at most so many, and returns. Their pages are mapped by now, and new: nothing else uses
+  /// them yet. Jobs share the bus in the order of these calls. On an error nothing of the job is under way any more,
+  /// and it can only be destroyed. One thread.
   [[nodiscard]] virtual Result<void> queue(std::size_t most) = 0;
 
   // For a job that is queued as a whole.
@@ -73,9 +73,9 @@ public:
   /// Digests of pages as they are now; waits. Error kDriverCallFailed without kernels.
   [[nodiscard]] Result<std::vector<PageDigest>> digest(std::span<const DeviceAddress> pages);
 
-  /// A job with nothing queued: per chunk of `chunk` bytes it has copies, clears, the digest kernel and a readiness event.
-  /// The first chunk is 256 MiB at most; later ones are larger than asked where there would be more than 160 of them,
-  /// which the device would not take at once. Jobs go before the engine.
+  /// A job with nothing queued: per chunk of `chunk` bytes it has copies, clears, the digest kernel and a readiness
+  /// event. The first chunk is 256 MiB at most; later ones are larger than asked where there would be more than 160 of
+  /// them, which the device would not take at once. Jobs go before the engine.
   [[nodiscard]] Result<std::unique_ptr<RestoreJob>> begin_restore(std::vector<RestoreTask> tasks, Bytes chunk);
   /// The same, queued as a whole.
   [[nodiscard]] Result<std::unique_ptr<RestoreJob>> restore(std::vector<RestoreTask> tasks, Bytes chunk);
