@@ -23,8 +23,9 @@ GROUPS = (
 )
 HEAD = """# Python reference
 
-Made from the docstrings of the package `stillwake` by `scripts/python_reference.py`; `import stillwake as sw`. Sizes are bytes
-and times are seconds, unless a line says otherwise. A call may be made from any thread; those that block release the GIL.
+Made from the docstrings of the package `stillwake` by `scripts/python_reference.py`; `import stillwake as sw`. Sizes
+are bytes and times are seconds, unless a line says otherwise. A call may be made from any thread; those that block
+release the GIL.
 """
 
 

@@ -59,8 +59,8 @@ class ZeroPointerWake(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
     def test_nothing_changes(self):
-        done = self.run_it("--weights", self.good, "--emulated", "--cycles", "2", "--copies", "3", "--change", "--prepare",
-                           "--pinning-threads", "2")
+        done = self.run_it("--weights", self.good, "--emulated", "--cycles", "2", "--copies", "3", "--change",
+                           "--prepare", "--pinning-threads", "2")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("driver: emulated driver", done.stdout)
         self.assertEqual(done.stdout.count(f"pointers changed 0 of {3 * len(SHAPES)}\n"), 2)

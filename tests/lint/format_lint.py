@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every source is as clang-format 14 writes it; `--fix` writes it so. Other versions write differently: then skipped."""
+"""Every source is as clang-format 14 writes it; `--fix` writes it so. Other versions write differently: skipped."""
 import shutil
 import subprocess
 import sys

@@ -119,6 +119,12 @@ class Length(Sample):
         self.write({"dev": "#!/bin/sh\n" * 501})
         self.expect(length_lint, "dev: 501 lines")
 
+    def test_columns_of_python(self):
+        self.write({"scripts/wide.py": SPDX + "x = 1  #" + "w" * 112 + "\n"})
+        self.expect(length_lint)
+        self.write({"scripts/wide.py": SPDX + "x = 1  #" + "w" * 113 + "\n"})
+        self.expect(length_lint, "scripts/wide.py:2: 121 columns, at most 120")
+
 
 class License(Sample):
     def setUp(self):
@@ -156,8 +162,9 @@ class Names(Sample):
     def test_good_names(self):
         self.write({"meson_options.txt": "option('nccl', type: 'feature')\n", "dev": "STILLWAKE_DRIVER\n",
                     "shard/meson.build": "executable('program')\n"})
-        self.document("`shard/program`, `stillwake::Bytes` in `allocator/base/units.h`, `units.h`, `shard/group.*`, `STILLWAKE_DRIVER`,"
-                      " `./dev test`, `-Dnccl=disabled`, `std::vector`, `cuda.h`, `/dev/shm`, [up](concepts.md)\n")
+        self.document("`shard/program`, `stillwake::Bytes` in `allocator/base/units.h`, `units.h`, `shard/group.*`, "
+                      "`STILLWAKE_DRIVER`, `./dev test`, `-Dnccl=disabled`, `std::vector`, `cuda.h`, `/dev/shm`, "
+                      "[up](concepts.md)\n")
         self.expect(names_lint)
 
     def test_bad_names(self):
@@ -191,7 +198,8 @@ class Snippets(Sample):
         return snippets_lint.faults(self.root, self.COMPILERS)
 
     def test_programs_and_parts_that_compile(self):
-        self.assertEqual(self.faults("```cpp\n#include <stillwake/stillwake.h>\n\nOptions options;\nopen(options);\n```\n"
+        self.assertEqual(self.faults("```cpp\n#include <stillwake/stillwake.h>\n\nOptions options;\nopen(options);\n"
+                                     "```\n"
                                      "```cpp\nint main() { return 0; }\n```\n```c\nint x = 1;\n(void)x;\n```\n"
                                      "```sh\nnot C\n```\n"), [])
 

@@ -11,7 +11,8 @@ SUFFIXES = r"(?:h|hpp|c|cpp|cu|ptx|py|md|txt|in|build|safetensors)"
 # Names of others that our documents speak of.
 FOREIGN_FILES = {"cuda.h", "cudaTypedefs.h", "nccl.h", "numa.h", "nvToolsExt.h", "CLI.hpp", "expected.hpp"}
 FOREIGN_NAMESPACES = {"std", "tl", "fmt", "torch", "c10", "at", "testing", "nlohmann", "CLI", "benchmark"}
-FOREIGN_NAMES = {"CPUOffloadPolicy", "PyTorch", "StorageImpl", "MemPool", "MemTotal", "MemAvailable", "GoogleTest", "NumPy"}
+FOREIGN_NAMES = {"CPUOffloadPolicy", "PyTorch", "StorageImpl", "MemPool", "MemTotal", "MemAvailable", "GoogleTest",
+                 "NumPy"}
 # The names of Python's that documents may use are those of the package.
 PACKAGE = "torch_plugin/python/"
 # Folders that a build or an installation makes.

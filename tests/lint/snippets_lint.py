@@ -25,7 +25,7 @@ def snippets(root):
 
 
 def program(text):
-    """A whole program is taken as it is; of a part, what is no include stands in a function, with its lines in place."""
+    """A whole program is taken as it is; of a part, what is no include stands in a function, its lines in place."""
     if re.search(r"\bint main\(", text):
         return text
     lines = text.splitlines()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Driver calls that fail beside PyTorch's own use of the device: what PyTorch launches next reports no error of ours, and
-a retry finds every byte at its address. On a GPU it is in the suite gpu; here it runs on the emulation, too."""
+"""Driver calls that fail beside PyTorch's own use of the device: what PyTorch launches next reports no error of ours,
+and a retry finds every byte at its address. On a GPU it is in the suite gpu; here it runs on the emulation, too."""
 import pytest
 import stillwake as sw
 import torch
@@ -28,7 +28,7 @@ def content(seed):
 
 
 def in_every_place(transition, ready, check):
-    """Fails the nth driver call of the transition for every n that there is, retries it, and checks; answers how many."""
+    """Fails the nth driver call of the transition for every n, retries it, and checks; answers how many there are."""
     for places in range(1000):
         ready(places)
         _cpu.inject_faults(f"*:{places + 1}={'CUDA_ERROR_OUT_OF_MEMORY' if places % 2 else 'CUDA_ERROR_UNKNOWN'}")

@@ -80,7 +80,8 @@ ENDS = {
     "sys.exit asleep": ("sw.sleep(); sys.exit(7)", 7),
     "a full device": (
         "try:\n with cache.pool(): torch.empty(1 << 44, device='cuda')\nexcept sw.OutOfMemory as e: kept = e", 0),
-    "memory's history is recorded": ("torch.cuda.memory._record_memory_history(); step(); sw.sleep(); sw.wake(); step()", 0),
+    "memory's history is recorded": (
+        "torch.cuda.memory._record_memory_history(); step(); sw.sleep(); sw.wake(); step()", 0),
 }
 GLOBAL = """
 import torch, stillwake as sw

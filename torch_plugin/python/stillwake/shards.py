@@ -124,8 +124,9 @@ class Shard:
 
         Raises `Asleep` for a sleeping shard, `InvalidArgument` when the thread is inside it already or another thread
         leaves it. When the device is full, what leaves the block is `OutOfMemory`, which is a `torch.OutOfMemoryError`,
-        too. On a GPU the shard does not sleep while a thread is inside (`Busy`), entering waits for a wake that is under
-        way, and where PyTorch has no pools (another allocator than its own caching one) it is an `InvalidArgument`.
+        too. On a GPU the shard does not sleep while a thread is inside (`Busy`), entering waits for a wake that is
+        under way, and where PyTorch has no pools (another allocator than its own caching one) it is an
+        `InvalidArgument`.
         """
         return _Pool(self)
 
