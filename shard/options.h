@@ -20,7 +20,7 @@ enum class Policy {
 
 /// Whether the backing in host memory can be read while the shard sleeps.
 enum class HostCopy {
-  kPacked,   ///< may be encoded (zero pages have no bytes)
+  kPacked,   ///< may be encoded (zero pages are not copied)
   kReadable, ///< raw bytes of every live page, at the page's own offset in the mirror
 };
 

@@ -67,7 +67,8 @@ public:
   /// Gives a block back; any thread, any state, never waits. Its memory is for later blocks of this shard: the device
   /// gets it back at the next sleep (a wake takes memory for live blocks only) or when the shard ends. `stream`: where
   /// its last work was queued. Without it all work queued on the device so far is assumed to use the block. Errors:
-  /// kInvalidArgument for a pointer that no live block of this shard starts at (a foreign one, a double free).
+  /// kInvalidArgument for a pointer that no live block of this shard starts at (a foreign one, a double free), and for
+  /// a stream of another device, or none: then the block is not freed.
   [[nodiscard]] Result<void> free(void* pointer);
   [[nodiscard]] Result<void> free(void* pointer, Stream stream);
 
@@ -89,12 +90,13 @@ public:
   /// kOutOfHostMemory.
   enum class Prepare { kForeground, kBackground };
   [[nodiscard]] Result<void> prepare(Prepare how = Prepare::kForeground);
-  /// Gives pinned memory that no sleeping page needs back to the system; answers the bytes. Device memory is not
-  /// touched. Errors: kBusy, kLost.
+  /// Gives pinned memory that no sleeping page needs back to the system, in whole pieces; answers the bytes. Asleep
+  /// that is what freed blocks held, and zero pages that were pinned before they were known to be zeros. Device memory
+  /// is not touched. Errors: kBusy, kLost.
   [[nodiscard]] Result<Bytes> trim();
 
   /// Where the bytes at `pointer` (a device address of a live block) are kept while asleep. kReadable shards only.
-  /// Valid until the next wake. Errors: kInvalidArgument, kBusy (not asleep).
+  /// Valid until the next wake, or a trim once the block is freed. Errors: kInvalidArgument, kBusy (not asleep).
   [[nodiscard]] Result<std::byte*> host_address(const void* pointer) const;
   /// Says that the host copy of [pointer, pointer + size) was written: it is restored, never "unchanged", and reported
   /// unverified. Asleep only. Errors as host_address.

@@ -179,21 +179,26 @@ bool ShardCore::is_known(Stream stream) const {
          });
 }
 
-Result<void> ShardCore::get_to_know(Stream stream) {
-  auto owns = device_.owns(stream, "allocating");
+Result<void> ShardCore::get_to_know(Stream stream, const char* doing) {
+  auto owns = device_.owns(stream, doing);
   STILLWAKE_TRY(owns);
   if (!*owns) {
-    return failure(ErrorCode::kInvalidArgument, "allocating: stream " + hexadecimal(stream) + " is not one of device " +
-                                                    std::to_string(device_.index().value()) + ", where shard '" +
-                                                    name() + "' lives; give one of that device");
+    return failure(ErrorCode::kInvalidArgument, std::string(doing) + ": stream " + hexadecimal(stream) +
+                                                    " is not one of device " + std::to_string(device_.index().value()) +
+                                                    ", where shard '" + name() + "' lives; give one of that device");
   }
   known_streams_[next_known_++ % known_streams_.size()].store(stream, std::memory_order_relaxed);
   return {};
 }
 
 Result<void*> ShardCore::allocate(Bytes size, Stream stream, BlockKind kind) {
+  if (kind != BlockKind::kShared && kind != BlockKind::kOneHandle) [[unlikely]] {
+    return failure(ErrorCode::kInvalidArgument, "shard '" + options_.name + "': a block of kind " +
+                                                    std::to_string(static_cast<int>(kind)) +
+                                                    ", which is none of the enum's; use a named one");
+  }
   if (!is_known(stream)) [[unlikely]] {
-    STILLWAKE_TRY(get_to_know(stream));
+    STILLWAKE_TRY(get_to_know(stream, "allocating"));
   }
   auto block = heap_->allocate(size, stream, kind);
   if (block && options_.trust) {
@@ -258,7 +263,15 @@ void ShardCore::forget_unsaved() {
   unsaved_.clear();
 }
 
-Result<void> ShardCore::free(void* pointer, std::optional<Stream> stream) { return heap_->free(pointer, stream); }
+Result<void> ShardCore::free(void* pointer, std::optional<Stream> stream) {
+  if (stream && !is_known(*stream)) [[unlikely]] {
+    // Any other failure to ask is no reason to keep a block that is not wanted any more.
+    if (auto known = get_to_know(*stream, "freeing"); !known && known.error().code == ErrorCode::kInvalidArgument) {
+      return known;
+    }
+  }
+  return heap_->free(pointer, stream);
+}
 
 bool ShardCore::a_capture_runs() {
   return options_.owner != nullptr && options_.owner->is_capturing(options_.device).value_or(false);

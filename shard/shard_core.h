@@ -73,6 +73,8 @@ public:
   void forget_unsaved();
   /// After a mirror that could not be arranged: forgets the backing of pages that it lost.
   void forget_unpinned();
+  /// While asleep: gives back the pinned pieces that no sleeping page needs. The transition is held.
+  Result<void> unpin_unneeded();
   void check_invariants() const;
 
   // Any thread.
@@ -110,7 +112,7 @@ private:
   Result<PageRange> back(PageRange hole, Pages at_least, BlockKind kind) override;
   bool a_capture_runs() override;
   bool is_known(Stream stream) const;
-  Result<void> get_to_know(Stream stream);
+  Result<void> get_to_know(Stream stream, const char* doing);
   void note_unsaved(const void* block, Bytes size);
   Result<void*> allocate_unusual(Result<void*> block, Stream stream);
   Result<void> pin_live_pages(const std::vector<BlockLiveRanges>& told);

@@ -3,6 +3,7 @@
 // a transition while a prepare runs in the background.
 #include "shard/shard_core.h"
 
+#include "shard/live_pages.h"
 #include "shard/quiesce.h"
 #include "shard/waking.h"
 
@@ -107,10 +108,35 @@ Result<Bytes> ShardCore::trim() {
   if (state_ == ShardState::kAwake) {
     pages_.forget_all();
     STILLWAKE_TRY(mirror_->clear());
+  } else if (state_ == ShardState::kAsleep) {
+    STILLWAKE_TRY(unpin_unneeded());
   } else if (state_ == ShardState::kLost) {
     return failure(state_error(*this, state_, "trimming"));
   }
   return before - mirror_->pinned();
+}
+
+// Whole pieces only: what a sleeping page needs is never moved.
+Result<void> ShardCore::unpin_unneeded() {
+  STILLWAKE_TRY(check_kept());
+  heap_->drain_queue();
+  const std::vector<MappedRun> live = find_mapped_runs(heap_->live_blocks());
+  std::vector<PageRange> kept;
+  for (const PageRange& piece : mirror_->pieces()) {
+    bool needed = false;
+    for (Pages page = piece.first; page < piece.end() && !needed; ++page) {
+      needed = pages_[page].encoding == PageEncoding::kRaw &&
+               std::any_of(live.begin(), live.end(), [&](const MappedRun& run) { return run.pages.contains(page); });
+    }
+    if (needed) {
+      kept.push_back(piece);
+    }
+  }
+  auto job = mirror_->arrange(kept, Pages(0));
+  const Result<void> unpinned = job ? (*job)->finish() : Result<void>(failure(job.error()));
+  forget_unpinned(); // of blocks that are gone
+  kept_ = pages_.kept(kept_end_);
+  return unpinned;
 }
 
 bool ShardCore::hold_retained() {

@@ -288,10 +288,6 @@ Result<std::shared_ptr<Waking>> WakeStage::hand_over(std::vector<WakingShard> sh
                                                      const std::vector<Stream>& streams, TimePoint begin) {
   report_.steps.push_back({"queue", clock_.now() - begin, Bytes()});
   report_.steps.push_back({"restore", Duration(), report_.copied});
-  report_.host_pinned = Bytes();
-  for (const Part& part : parts_) {
-    report_.host_pinned += part.core->mirror().pinned();
-  }
   auto waking = std::make_shared<Waking>(std::move(shards), ready_, std::move(jobs), report_, begin_, begin, clock_);
   for (Stream stream : streams) {
     STILLWAKE_TRY(waking->wait_all(stream)); // else its end waits for what is on its way: it can still be undone

@@ -139,7 +139,27 @@ void Waking::poll() {
   }
 }
 
+// Waits with no lock held: who only asks meanwhile is answered at once.
+Result<void> Waking::wait_for_jobs() {
+  std::vector<std::shared_ptr<RestoreJob>> restores;
+  {
+    const RankedLock lock(mutex_);
+    for (const WakingJob& job : jobs_) {
+      if (job.restore != nullptr) {
+        restores.push_back(job.restore);
+      }
+    }
+  }
+  for (const auto& restore : restores) {
+    if (auto finished = restore->finish(); !finished && finished.error().code != ErrorCode::kLost) {
+      return failure(std::move(finished).error());
+    }
+  }
+  return {};
+}
+
 Result<Report> Waking::result() {
+  STILLWAKE_TRY(wait_for_jobs());
   RankedLock lock(mutex_);
   STILLWAKE_TRY(settle());
   if (error_) {
@@ -191,6 +211,7 @@ void Waking::conclude(const std::vector<std::vector<Pages>>& mismatched, bool ve
   if (!report_.steps.empty()) {
     report_.steps.back().took = end - restoring_;
   }
+  report_.host_pinned = Bytes();
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     settle_shard(shards_[i], mismatched[i], lost);
   }
@@ -219,6 +240,7 @@ void Waking::settle_shard(WakingShard& shard, const std::vector<Pages>& mismatch
   } else {
     core.finish_wake(shard.kept);
   }
+  report_.host_pinned += core.mirror().pinned();
   // In this order: whoever sees the shard awake finds this wake until all of it is over, and waits for that.
   core.end_transition();
   core.forget_waking(*this);

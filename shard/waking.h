@@ -44,7 +44,7 @@ struct TaskOwner {
 
 struct WakingJob {
   Device* device = nullptr;
-  std::unique_ptr<RestoreJob> restore; ///< null: nothing was mapped on this device
+  std::shared_ptr<RestoreJob> restore; ///< null: nothing was mapped on this device
   std::vector<TaskOwner> owners;       ///< by task
 };
 
@@ -71,6 +71,7 @@ public:
   void poll();
 
 private:
+  Result<void> wait_for_jobs();
   Result<void> settle(); // mutex_ held; waits for the jobs
   void conclude(const std::vector<std::vector<Pages>>& mismatched, bool verified, bool lost);
   void settle_shard(WakingShard& shard, const std::vector<Pages>& mismatched, bool lost);

@@ -95,6 +95,16 @@ TEST_F(BadInput, MoreThanTheDeviceHasIsOutOfMemoryWithTheFigures) {
   EXPECT_EQ(shard.stats().handles, 0u);
 }
 
+TEST_F(BadInput, AKindOfBlockThatIsNoneIsRefused) {
+  Shard shard = make_shard();
+  for (const int kind : {-1, 2, 77}) {
+    auto block = shard.allocate(kMiB * 4, nullptr, static_cast<BlockKind>(kind));
+    EXPECT_CODE(block, ErrorCode::kInvalidArgument);
+    EXPECT_NE(block.error().message.find(std::to_string(kind)), std::string::npos) << block.error().message;
+  }
+  EXPECT_EQ(shard.stats().blocks, 0u);
+}
+
 TEST_F(BadInput, AStreamOfAnotherDeviceIsRefused) {
   if (driver_->device_count() < 2) {
     GTEST_SKIP() << "needs two devices";

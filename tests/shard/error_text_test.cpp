@@ -40,6 +40,7 @@ TEST_F(ErrorText, AStreamThatIsNoneIsNamedWithTheCall) {
   fill(block, 1, kMiB * 4);
   const auto none = reinterpret_cast<Stream>(0xfeed0);
   expect_says(shard.allocate(kMiB, none), ErrorCode::kInvalidArgument, "allocating: 0xfeed0 is no stream");
+  expect_says(shard.free(block, none), ErrorCode::kInvalidArgument, "freeing: 0xfeed0 is no stream");
   SleepOptions options;
   options.may_capture = {none};
   expect_says(sleep({&shard}, options), ErrorCode::kInvalidArgument, "sleeping, of may_capture: 0xfeed0 is no stream");
@@ -65,6 +66,9 @@ TEST_F(ErrorText, AStreamOfAnotherDeviceIsNamedWithTheCall) {
   OwnedStream foreign = make_stream(1);
   const std::string name = "stream " + hexadecimal(foreign.get());
   expect_says(shard.allocate(kMiB, foreign.get()), ErrorCode::kInvalidArgument, "allocating: " + name);
+  void* kept = allocate(shard, kMiB);
+  expect_says(shard.free(kept, foreign.get()), ErrorCode::kInvalidArgument, "freeing: " + name);
+  EXPECT_EQ(shard.stats().blocks, 2u) << "it is not freed";
   ASSERT_OK(sleep({&shard}));
   expect_says(wake({&shard}, std::vector<Stream>{foreign.get()}), ErrorCode::kInvalidArgument, "waking: " + name);
   if (emulated()) {

@@ -248,5 +248,75 @@ TEST_F(HostMemory, FR_D3_TrimAndReleaseGiveTheMemoryBackToTheSystem) {
   EXPECT_TRUE(!kResidentSizeIsOurs || resident() <= before + kMiB * 64) << resident().count();
 }
 
+TEST_F(HostMemory, ATrimOfASleepingShardGivesBackWhatNoPageNeeds) {
+  constexpr Bytes kBlock = kMiB * 64; // a piece each
+  Shard shard = make_shard();
+  void* blocks[3];
+  for (int i = 0; i < 3; ++i) {
+    blocks[i] = allocate(shard, kBlock);
+    fill(blocks[i], static_cast<std::uint64_t>(i) + 1, kBlock);
+  }
+  ASSERT_OK(sleep({&shard}));
+  const Bytes pinned = shard.stats().host_pinned;
+  ASSERT_OK(shard.trim());
+  EXPECT_EQ(shard.stats().host_pinned, pinned) << "all of it is needed";
+  ASSERT_OK(shard.free(blocks[1]));
+  auto given = shard.trim();
+  ASSERT_OK(given);
+  EXPECT_EQ(*given, kBlock);
+  EXPECT_EQ(shard.stats().host_pinned, pinned - kBlock);
+  ASSERT_OK(wake({&shard}));
+  EXPECT_TRUE(holds(blocks[0], 1, kBlock));
+  EXPECT_TRUE(holds(blocks[2], 3, kBlock));
+  // The same bytes at the same place are copied again: their backing is gone.
+  ASSERT_EQ(allocate(shard, kBlock), blocks[1]);
+  fill(blocks[1], 2, kBlock);
+  ASSERT_OK(sleep({&shard}));
+  ASSERT_OK(wake({&shard}));
+  EXPECT_TRUE(holds(blocks[1], 2, kBlock));
+  ASSERT_OK(sleep({&shard}));
+  for (void* block : blocks) {
+    ASSERT_OK(shard.free(block));
+  }
+  ASSERT_OK(shard.trim());
+  EXPECT_EQ(host_pinned(*driver_), Bytes(0));
+  ASSERT_OK(wake({&shard}));
+}
+
+TEST_F(HostMemory, ZeroPagesHoldNoHostMemoryOnceTrimmed) {
+  constexpr Bytes kBlock = kMiB * 64;
+  for (const HostCopy copy : {HostCopy::kPacked, HostCopy::kReadable}) {
+    ShardOptions options;
+    options.name = "zeros";
+    options.host_copy = copy;
+    Shard shard = make_shard(options);
+    void* block = allocate(shard, kBlock);
+    queue_fill(block, kBlock, 0, nullptr);
+    synchronize();
+    auto slept = sleep({&shard});
+    ASSERT_OK(slept);
+    EXPECT_EQ(slept->zero, copy == HostCopy::kPacked ? kBlock : Bytes(0)) << "what can be read is there";
+    ASSERT_OK(shard.trim());
+    EXPECT_EQ(shard.stats().host_pinned, copy == HostCopy::kPacked ? Bytes(0) : kBlock);
+    ASSERT_OK(wake({&shard}));
+    EXPECT_TRUE(is_zero(block, kBlock));
+  }
+}
+
+TEST_F(HostMemory, AWakeThatReleasesItsBackingReportsWhatIsPinnedAfterwards) {
+  ShardOptions options;
+  options.name = "releasing";
+  options.backing = Backing::kRelease;
+  Shard shard = make_shard(options);
+  fill(allocate(shard, kMiB * 4), 1, kMiB * 4);
+  auto slept = sleep({&shard});
+  ASSERT_OK(slept);
+  EXPECT_EQ(slept->host_pinned, kMiB * 4);
+  auto woken = wake({&shard});
+  ASSERT_OK(woken);
+  EXPECT_EQ(woken->host_pinned, Bytes(0));
+  EXPECT_EQ(shard.stats().host_pinned, Bytes(0));
+}
+
 } // namespace
 } // namespace stillwake

@@ -2,6 +2,8 @@
 // Tickets: what orders a reader behind a wake, what a verdict is, and how long a ticket lives.
 #include "tests/shard/stream_work.h"
 
+#include <atomic>
+
 namespace stillwake {
 namespace {
 
@@ -102,6 +104,34 @@ TEST_F(Tickets, WhatIsWantedFirstIsReadyFirst) {
                          reinterpret_cast<const std::uint64_t*>(block + kPart.size())));
   ASSERT_OK(ticket->result());
   EXPECT_TRUE(holds(block, 1, kPart * 2));
+}
+
+TEST_F(Tickets, WhoAsksIsNotHeldUpByWhoWaits) {
+  if (!emulated()) {
+    GTEST_SKIP() << "needs a bus so slow that there is time to ask";
+  }
+  Shard shard = make_shard();
+  constexpr Bytes kLarge = kMiB * 64;
+  void* block = allocate(shard, kLarge);
+  fill(block, 1, kLarge);
+  ASSERT_OK(sleep({&shard}));
+  emulation().set_bandwidth(kLarge);
+  OwnedStream stream = make_stream();
+  auto ticket = wake({&shard}, std::vector<Stream>());
+  ASSERT_OK(ticket);
+  std::atomic<bool> known{false};
+  std::thread waits([&] {
+    EXPECT_OK(ticket->result());
+    known = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_FALSE(ticket->is_done());
+  EXPECT_EQ(shard.state(), ShardState::kWaking);
+  EXPECT_OK(ticket->wait(stream.get()));
+  EXPECT_OK(ticket->wait(stream.get(), block, kLarge));
+  EXPECT_FALSE(known) << "all of these waited for the wake, or were too late to ask";
+  waits.join();
+  EXPECT_TRUE(holds(block, 1, kLarge));
 }
 
 TEST_F(Tickets, RangesThatAreWantedFirstMayOverlapAndRepeat) {

@@ -67,6 +67,20 @@ def test_a_failed_driver_call_is_told_with_its_name_and_number(call, shard):
     (lambda shard: sw.attach(3), "int"),
     (lambda shard: sw.attach(torch.nn.Linear(1, 1), "adam"), "str"),
     (lambda shard: sw.attach(torch.nn.Linear(1, 1), group="gloo"), "group"),
+    (lambda shard: sw.attach(torch.nn.Linear(1, 1), optim=123), "optim=123"),
+    (lambda shard: sw.attach(torch.nn.Linear(1, 1), ema_shard=["x"]), r"ema_shard=\['x'\]"),
+    (lambda shard: sw.shard("elsewhere", device="cpu:1"), "cpu:1"),
+    (lambda shard: sw.shard(shard.name, addresses=1 << 30), "unset.*not 1073741824"),
+    (lambda shard: sw.driver(["x"]), r"\['x'\].*'cuda' and 'emulated'"),
+    (lambda shard: sw.driver().memory("a"), "'a'.*0 to 0"),
+    (lambda shard: sw.driver().memory(1), "1.*0 to 0"),
+    (lambda shard: sw.prepare(shard, background=1.5), "background=1.5"),
+    (lambda shard: sw.host_view(torch.ones(1), write="yes"), "write='yes'"),
+    (lambda shard: sw.host_view({"model": torch.nn.Linear(1, 1)}), "Linear inside of a dict.*state_dict"),
+    (lambda shard: sw.host_view(torch.nn.Linear(1, 1).parameters()), "generator.*list"),
+    (lambda shard: sw.host_view({"a": torch.ones(1)}.values()), "dict_values.*list"),
+    (lambda shard: sw.host_view([shard]), "Shard.*list"),
+    (lambda shard: sw.wake(shard, first=[torch.ones(3)]), r"first\[0\].*no shard"),
 ])
 def test_a_wrong_value_is_named_and_nothing_changes(call, told, shard):
     tensor = torch.ones(10)
@@ -96,7 +110,7 @@ def test_an_empty_side_of_a_swap_is_refused_and_never_means_every_shard(sides, m
 
 
 @pytest.mark.parametrize("call, told", [
-    (lambda: sw.is_awake("a"), "shard_of: a tensor is needed, not 'a'"),
+    (lambda: sw.is_awake("a"), "is_awake: a tensor is needed, not 'a'"),
     (lambda: sw.address([1]), "address: a tensor is needed"),
     (lambda: sw.shard("x", trust="no"), "trust='no'"),
     (lambda: sw.shard("x", trust=True), "policy='frozen'"),

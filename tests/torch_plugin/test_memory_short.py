@@ -225,3 +225,45 @@ def test_figures_of_a_shard_are_its_own(make_shard):
     after = shard.stats()
     assert (after.blocks, after.allocated, after.mapped, after.host_pinned) == figures
     assert before.allocated >= 12 * MIB and tensor.numel() + other.numel() == 5 * MIB
+
+
+def test_strays_without_room_to_move_stay_with_a_warning_and_the_sleep_goes_on(make_shard):
+    model = torch.nn.Linear(1000, 1000)
+    optimizer = torch.optim.Adam(model.parameters())
+    job = sw.attach(model, optimizer, params=make_shard(), optim=make_shard())
+    free, _ = sw.driver().memory()
+    neighbour = make_shard("neighbour")
+    with neighbour.pool():
+        taken = torch.empty(free - 2 * MIB, dtype=torch.uint8)
+    model(torch.ones(1, 1000)).sum().backward()
+    with pytest.warns(UserWarning, match="stays outside"):
+        optimizer.step()
+    with pytest.warns(UserWarning, match="tensors .* stay outside .* until its next sleep: .*needed"):
+        job.sleep()
+    assert not job.is_awake
+    job.wake()
+    del taken
+    neighbour.close()
+    job.sleep()
+    job.wake()
+    assert sw.audit(model, optimizer) == []
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)
+def test_a_sparse_stray_is_told_with_its_bytes_and_keeps_nobody_awake(layout, make_shard):
+    model = torch.nn.Linear(3, 3)
+    shard = make_shard()
+    job = sw.attach(model, params=shard)
+    sparse = torch.eye(3).to_sparse(layout=layout)
+    model.register_buffer("adjacency", sparse)
+    found, = sw.audit(model)
+    wanted = 2 * 3 * 8 + 3 * 4 if layout == torch.sparse_coo else (4 + 3) * 8 + 3 * 4
+    assert (found.name, found.bytes) == ("adjacency", wanted)
+    with pytest.raises(sw.Stray, match="adjacency"):
+        sw.sleep(shard)
+    with pytest.warns(UserWarning, match="adjacency.*sparse"):
+        job.sleep()
+    assert not job.is_awake and sparse.to_dense().equal(torch.eye(3))
+    job.wake()
+    sw.sleep(shard, strays="report")
+    sw.wake(shard)

@@ -91,6 +91,22 @@ def test_an_exception_of_the_programs_own_on_one_rank_is_told_to_the_other(two_r
     two_ranks.run(an_exception_between, error_type)
 
 
+def each_its_own_call():
+    job = attached(Training(sharded, adamw).step())
+    other = 1 - dist.get_rank()
+    error = error_of((job.wake, job.sleep)[dist.get_rank()])
+    assert type(error) is sw.RankFailed and error.ranks == (other,)
+    assert f"rank {other} {('wake', 'sleep')[other]}" in str(error) and "same order" in str(error)
+    if dist.get_rank() == 0:
+        sw.sleep(*job.shards)
+    job.wake()
+    assert job.is_awake
+
+
+def test_ranks_that_make_different_calls_are_told_so(two_ranks):
+    two_ranks.run(each_its_own_call)
+
+
 def arrives_late():
     training = Training(sharded, adamw).step()
     job = attached(training)

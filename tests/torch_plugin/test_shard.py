@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shards by name, their pools, and transitions of sets."""
+import gc
 import threading
 
 import pytest
 import stillwake as sw
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 
 def test_asking_again_returns_the_same_shard():
@@ -173,3 +175,54 @@ def test_reports_have_figures_and_one_line(shard):
     woken = sw.wake(shard)
     assert woken.verified and woken.mapped >= 4 << 20
     assert tensor.numel() == 1 << 20
+
+
+def test_closing_twice_leaves_a_newer_shard_of_the_same_name_alone():
+    old = sw.shard("taken over")
+    old.close()
+    new = sw.shard("taken over")
+    model = torch.nn.Linear(2, 2)
+    sw.adopt(model, new)
+    old.close()
+    assert sw.shard("taken over") is new
+    model.register_buffer("late", torch.ones(3))
+    with pytest.raises(sw.Stray, match="late"):
+        sw.sleep(new)
+    del model
+    gc.collect()
+    new.close()
+
+
+def test_who_is_still_inside_of_awake_keeps_the_shard_awake(shard):
+    tensor = torch.ones(10)
+    sw.adopt([tensor], shard)
+    sw.sleep(shard)
+    inside, leave = threading.Event(), threading.Event()
+
+    def wakes_it():
+        with sw.awake(shard):
+            inside.set()
+            leave.wait(10)
+
+    first = threading.Thread(target=wakes_it)
+    first.start()
+    inside.wait(10)
+    with sw.awake(shard):
+        leave.set()
+        first.join()
+        assert shard.is_awake and tensor.sum() == 10
+    assert shard.state == "asleep", "the last one out"
+    with sw.awake(shard), pytest.raises(ValueError), sw.awake(shard):
+        raise ValueError("its own")
+    assert shard.state == "asleep"
+
+
+def test_a_wrapper_may_be_used_only_when_all_of_it_is_awake(make_shard):
+    first, second = make_shard(), make_shard()
+    a, b = torch.ones(4), torch.ones(4)
+    sw.adopt([a], first)
+    sw.adopt([b], second)
+    both = TwoTensor(a, b)
+    assert sw.is_awake(both) and sw.shard_of(both) is first
+    sw.sleep(second)
+    assert not sw.is_awake(both) and sw.is_awake(a)

@@ -26,6 +26,8 @@ public:
   /// the host: the next wake restores them and reports them unverified. Throws what Shard::host_address answers, kBusy
   /// while the shard is being woken or closed.
   Storage of(Shard& shard, c10::StorageImpl& storage, bool write);
+  /// Whether anybody holds one.
+  bool any() const { return !given().empty(); }
   /// As Guard::refuse_in_child: host memory is not inherited either.
   void refuse_in_child(const std::string& why);
   /// What may end the host copy begins: every view given out raises from now on. Every hold is followed by a settle.

@@ -58,7 +58,10 @@ std::string ShardSpec::difference(const ShardSpec& other) const {
     return backing == Backing::kRetain ? "backing 'retain', not 'release'" : "backing 'release', not 'retain'";
   }
   if (other.addresses && addresses != other.addresses) {
-    return "another size of its reservation";
+    const auto told = [](const std::optional<Bytes>& size) {
+      return size ? std::to_string(size->count()) : std::string("unset (the memory of the device)");
+    };
+    return "addresses " + told(addresses) + ", not " + told(other.addresses);
   }
   return "";
 }
@@ -153,6 +156,13 @@ void TensorShard::free(void* block, Stream stream) noexcept {
   if (Shard* shard = open_.load(std::memory_order_acquire)) {
     tell_if_it_failed(shard->free(block, stream));
   }
+}
+
+Bytes TensorShard::trim() {
+  if (core().state() == ShardState::kAsleep && host_views_.any()) {
+    return Bytes(0);
+  }
+  return value_or_throw(core().trim());
 }
 
 void TensorShard::close() {

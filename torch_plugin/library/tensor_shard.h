@@ -71,6 +71,8 @@ public:
   void* allocate(Bytes size, Stream stream);
   /// The same with the failure as a value, noted for the thread. Throws kInvalidArgument once closed.
   Result<void*> try_allocate(Bytes size, Stream stream);
+  /// As Shard::trim; nothing goes while somebody holds a view of the host memory. Throws TorchError.
+  Bytes trim();
   /// Gives a block back, from any thread and in every state; never throws. A failure is a line on stderr.
   void free(void* block) noexcept;
   /// The same for a block whose last work was queued on this stream.

@@ -132,7 +132,7 @@ void bind_shard(py::module_& module) {
       },
       NoGil());
   shard.def(
-      "trim", [](TensorShard& self) { return value_or_throw(self.core().trim()).count(); }, NoGil());
+      "trim", [](TensorShard& self) { return self.trim().count(); }, NoGil());
   shard.def(
       "close", [](TensorShard& self) { Session::get().close(self); }, NoGil());
   shard.def("enter", &Pool::enter, NoGil());

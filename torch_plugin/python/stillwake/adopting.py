@@ -12,7 +12,7 @@ import torch
 
 from . import _cpu, arguments, fsdp, walk
 from .driver import driver
-from .errors import Asleep, Busy, Error, InvalidArgument
+from .errors import Asleep, Busy, Error, InvalidArgument, OutOfMemory
 from .shards import Shard, wrapper_of
 
 
@@ -161,13 +161,24 @@ def _tell_what_stays(what: str, shard: Shard, failure: Error) -> None:
     warnings.warn(f"stillwake: {what} outside of shard '{shard.name}' until its next sleep: {failure}", stacklevel=4)
 
 
-def take_in_strays(shard: Shard, strays: list[tuple[str, torch.UntypedStorage]]) -> None:
-    """From a sleep. Where another thread is in a transition of the shard, the core answers what becomes of this sleep;
-    the strays are no reason to answer anything else, and the next sleep finds them again."""
+def take_in_strays(shard: Shard, strays: list[tuple[str, Optional[torch.UntypedStorage]]]) -> None:
+    """From a sleep, which goes on without what cannot be taken in: another thread is in a transition of the shard, the
+    device has no room to move it, or its memory cannot sleep. The next sleep finds it again."""
+    stay: list[str] = []
+    why: Error = InvalidArgument("sparse and other tensors without one strided storage cannot sleep")
+    can = [(name, storage) for name, storage in strays if storage is not None]
     try:
-        _cpu.adopt(shard._raw, [name for name, _ in strays], [storage._cdata for _, storage in strays])
-    except (Asleep, Busy) as failure:
-        _tell_what_stays(f"{len(strays)} tensors ({', '.join(name for name, _ in strays[:3])}) stay", shard, failure)
+        _cpu.adopt(shard._raw, [name for name, _ in can], [storage._cdata for _, storage in can])
+    except (Asleep, Busy, InvalidArgument, OutOfMemory):
+        for name, storage in can:  # one by one: what can be moved is
+            try:
+                _cpu.adopt(shard._raw, [name], [storage._cdata])
+            except (Asleep, Busy, InvalidArgument, OutOfMemory) as failure:
+                why = failure
+                stay.append(name)
+    stay += [name for name, storage in strays if storage is None]
+    if stay:
+        _tell_what_stays(f"{len(stay)} tensors ({', '.join(stay[:3])}{', ...' if len(stay) > 3 else ''}) stay", shard, why)
 
 
 def _can_take_in(shard: Shard) -> bool:
@@ -200,9 +211,10 @@ def _take_in_what_was_loaded(shard: "weakref.ref[Shard]"):
     return take_in
 
 
-def strays_of(
-        trees: list[tuple[Any, Optional[Shard]]]) -> list[tuple[StrayTensor, torch.UntypedStorage, Optional[Shard]]]:
-    """What lies in no shard, once a storage, with the shard of the tree that it was found in."""
+def strays_of(trees: list[tuple[Any, Optional[Shard]]]
+              ) -> list[tuple[StrayTensor, Optional[torch.UntypedStorage], Optional[Shard]]]:
+    """What lies in no shard, once a storage, with the shard of the tree that it was found in. No storage: a tensor that
+    cannot sleep (sparse ones have several)."""
     names: list[str] = []
     inners: list[torch.Tensor] = []
     homes: list[Optional[Shard]] = []
@@ -215,8 +227,9 @@ def strays_of(
         homes += [shard] * (len(inners) - len(homes))
     found = []
     for at in _cpu.find_strays(inners, driver().kind != "cuda"):
-        storage = walk.storage_of(names[at], inners[at])
-        found.append((StrayTensor(names[at], storage.nbytes(), inners[at].device), storage, homes[at]))
+        storage = walk.storage_or_none(inners[at])
+        size = walk.nbytes(inners[at]) if storage is None else storage.nbytes()
+        found.append((StrayTensor(names[at], size, inners[at].device), storage, homes[at]))
     return found
 
 
@@ -229,11 +242,15 @@ def audit(*trees: Any) -> list[StrayTensor]:
     return [stray for stray, _, _ in strays_of([(tree, None) for tree in trees if tree is not None])]
 
 
+def shards_of(tensor: torch.Tensor, name: str) -> list[Optional[Shard]]:
+    """The shards that the parts of a tensor live in: of a wrapper subclass there may be several."""
+    arguments.tensor(tensor, name)
+    return [wrapper_of(_cpu.shard_of(walk.storage_of("tensor", inner)._cdata)) for inner in walk.innermost(tensor)]
+
+
 def shard_of(tensor: torch.Tensor) -> Optional[Shard]:
-    """The shard that a tensor lives in, or None."""
-    arguments.tensor(tensor, "shard_of")
-    return next((wrapper_of(_cpu.shard_of(walk.storage_of("tensor", inner)._cdata))
-                 for inner in walk.innermost(tensor)), None)
+    """The shard that a tensor lives in, or None; of a wrapper subclass, the one of its first part."""
+    return next(iter(shards_of(tensor, "shard_of")), None)
 
 
 def address(tensor: torch.Tensor) -> int:

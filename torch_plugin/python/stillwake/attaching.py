@@ -41,6 +41,11 @@ def _as_shard(given: Union[str, Shard]) -> Shard:
     return given if isinstance(given, Shard) else shard(given)
 
 
+def _check_shard(given: Any, name: str) -> None:
+    if not isinstance(given, (str, Shard)):
+        raise InvalidArgument(f"attach: {name}={given!r}: a shard or the name of a shard is needed")
+
+
 class Job:
     """A training job whose parameters, buffers, optimizer state and EMA sleep and wake as one. Made by `attach`."""
 
@@ -135,6 +140,8 @@ def attach(model: Union[torch.nn.Module, list[torch.nn.Module]],
     if not models:
         raise InvalidArgument("attach: there is no model to attach")
     transitions.check_strays(strays)
+    for given, name in ((params, "params"), (optim, "optim"), (ema_shard, "ema_shard")):
+        _check_shard(given, name)
     chosen = ranks.cpu_group(group)
     homes = [(_as_shard(params), models)]
     if optimizers:

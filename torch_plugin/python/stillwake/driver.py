@@ -19,6 +19,8 @@ class Driver:
 
     def memory(self, index: int = 0) -> tuple[int, int]:
         """Free and total bytes of a device, as the driver tells them (neighbours count too)."""
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < self.device_count:
+            raise InvalidArgument(f"memory of device {index!r}: there are devices 0 to {self.device_count - 1}")
         return _cpu.device_memory(index)
 
     def calls(self) -> dict[str, int]:
@@ -37,7 +39,7 @@ def driver(kind: Optional[str] = None) -> Driver:
     another kind is open already.
     """
     kinds = {"cuda": _cpu.DriverKind.CUDA, "emulated": _cpu.DriverKind.EMULATED, None: None}
-    if kind not in kinds:
+    if not isinstance(kind, (str, type(None))) or kind not in kinds:
         raise InvalidArgument(f"driver kind {kind!r}: there are 'cuda' and 'emulated'")
     opened = _cpu.open_driver(kinds[kind])
     name = "cuda" if opened == _cpu.DriverKind.CUDA else "emulated"

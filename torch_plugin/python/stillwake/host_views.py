@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MappingView
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from . import _cpu, walk
+from . import _cpu, arguments, walk
 from .errors import InvalidArgument
+from .shards import Shard
 
 
 def _rebuilt(tensor: torch.Tensor, views: dict[int, torch.Tensor]) -> torch.Tensor:
@@ -44,6 +45,7 @@ def host_view(tree: Any, write: bool = False) -> Any:
     Raises `Busy` for a tensor of a shard that is awake, `InvalidArgument` for a shard whose policy is "discard" or
     whose host copy is "packed".
     """
+    arguments.flag(write, "write")
     if isinstance(tree, torch.nn.Module):
         tree = tree.state_dict(keep_vars=True)
     elif isinstance(tree, torch.optim.Optimizer):
@@ -51,6 +53,12 @@ def host_view(tree: Any, write: bool = False) -> Any:
     with walk.refusing_cycles(tree):
         leaves, spec = pytree.tree_flatten(tree)
     for leaf in leaves:
+        if isinstance(leaf, (torch.nn.Module, torch.optim.Optimizer)):
+            raise InvalidArgument(f"host_view: a {type(leaf).__name__} inside of a {type(tree).__name__} has no views; "
+                                  "give its state_dict(), or view it by itself")
+        if isinstance(leaf, (Iterator, MappingView, Shard)):
+            raise InvalidArgument(f"host_view: a {type(leaf).__name__} holds its tensors out of reach; give a list or "
+                                  "a dict of them")
         if isinstance(leaf, (Mapping, set, frozenset)) or (
                 dataclasses.is_dataclass(leaf) and not isinstance(leaf, type)):
             raise InvalidArgument(f"host_view: a {type(leaf).__name__} is no registered pytree, so a copy of it with "

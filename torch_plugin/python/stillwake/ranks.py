@@ -69,7 +69,7 @@ def together(group: Any, what: str) -> Iterator[None]:
     told: list[Any] = [None] * distributed.get_world_size(group)
     mine = None if failure is None else f"{type(failure).__name__}: {failure}"
     try:
-        distributed.all_gather_object(told, mine, group=group)
+        distributed.all_gather_object(told, (what, mine), group=group)
     except Exception as unheard:
         if failure is not None:
             raise failure
@@ -77,7 +77,12 @@ def together(group: Any, what: str) -> Iterator[None]:
                            "again, once all ranks can speak, does what is missing", ()) from unheard
     if failure is not None:
         raise failure
-    others = {distributed.get_global_rank(group, at): text for at, text in enumerate(told) if text is not None}
+    elsewhere = {distributed.get_global_rank(group, at): call for at, (call, _) in enumerate(told) if call != what}
+    if elsewhere:
+        raise _rank_failed(f"{what} is done on this rank, and other ranks made another call meanwhile: " +
+                           ", ".join(f"rank {rank} {call}" for rank, call in elsewhere.items()) +
+                           ". All ranks of a job make the same calls in the same order", tuple(elsewhere))
+    others = {distributed.get_global_rank(group, at): text for at, (_, text) in enumerate(told) if text is not None}
     if others:
         raise _rank_failed(f"{what} failed on {len(others)} of {len(told)} ranks, and is done on this one; the same "
                            f"call again does what is missing. " +

@@ -123,7 +123,9 @@ class Shard:
         Wrap construction, not training steps: each operator inside is looked at, too.
 
         Raises `Asleep` for a sleeping shard, `InvalidArgument` when the thread is inside it already or another thread
-        leaves it. When the device is full, what leaves the block is `OutOfMemory`, which is a `torch.OutOfMemoryError`,
+        leaves it. What no operator makes is not seen: on the emulated driver the buffers of a `copy.deepcopy` stay
+        outside, and a random state (`torch.get_rng_state`) or a buffer of mkldnn is inside and does not raise; leave
+        them alone while it sleeps. When the device is full, what leaves the block is `OutOfMemory`, which is a `torch.OutOfMemoryError`,
         too. On a GPU the shard does not sleep while a thread is inside (`Busy`), entering waits for a wake that is
         under way, and where PyTorch has no pools (another allocator than its own caching one) it is an
         `InvalidArgument`.
@@ -144,17 +146,19 @@ class Shard:
 
     def prepare(self, background: bool = False) -> None:
         """Pins host memory for what is live now, so that the next sleep only copies. See `stillwake.prepare`."""
-        self._raw.prepare(background)
+        self._raw.prepare(arguments.flag(background, "background"))
 
     def trim(self) -> int:
-        """Gives pinned host memory that no sleeping page needs back to the system; answers the bytes."""
+        """Gives pinned host memory that no sleeping page needs back to the system; answers the bytes. While host views of
+        a sleeping shard are in use it gives nothing."""
         return self._raw.trim()
 
     def close(self) -> None:
         """Ends a shard that has no live tensor; its name and addresses are free again. Else `Busy`, with figures."""
         with _making:
             self._raw.close()
-            _made.pop((self.name, str(self.device)), None)
+            if _made.get((self.name, str(self.device))) is self:  # closed before, its name may be another's by now
+                del _made[self.name, str(self.device)]
 
     def __copy__(self) -> "Shard":
         return self  # one a name and device, as asking for it again
@@ -186,7 +190,11 @@ def _device(device: Union[str, int, torch.device, None]) -> torch.device:
                               "possible (\"cpu\" with the emulated driver)") from error
     if chosen.type == "cuda" and chosen.index is None:
         chosen = torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_available() else 0)
-    return torch.device("cpu") if chosen.type == "cpu" else chosen
+    if chosen.type == "cpu":
+        if chosen.index:
+            raise InvalidArgument(f"device={device!r}: there is one CPU, \"cpu\"")
+        return torch.device("cpu")
+    return chosen
 
 
 def _choice(kind: type, value: str, what: str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
@@ -61,7 +62,8 @@ def _look_for_strays(shards: list[Shard], strays: str, also: Iterable[tuple[Any,
     text += f" and {len(found) - 5} more" if len(found) > 5 else ""
     if strays == "error":
         error = Stray(f"sleep: {len(found)} tensors of what was adopted live in no shard and would stay on the device: "
-                      f"{text}. Adopt them, or pass strays='adopt' or strays='report'")
+                      f"{text}. Adopt them, or pass strays='adopt' (what cannot sleep then stays, with a warning) or "
+                      "strays='report'")
         error.strays = tuple((stray.name, stray.bytes) for stray, _, _ in found)
         raise error
     if strays == "report":
@@ -80,8 +82,9 @@ def sleep(*shards: Shard, timeout: Optional[float] = None, checked: bool = False
     timeout: seconds to wait for work in flight; None waits for ever.
     checked: look twice that nothing was written meanwhile; a difference raises `Busy`.
     strays: what happens when a module or optimizer that was adopted has tensors in no shard. "error": `Stray`, naming
-        them; "adopt": they go to the shard that their owner was adopted into, or stay, with a warning, where another
-        thread's transition keeps it; "report": they stay, with a log line.
+        them; "adopt": they go to the shard that their owner was adopted into, or stay, with a warning: where another
+        thread's transition keeps it, the device has no room to move them, or their memory cannot sleep (sparse
+        tensors, numpy's memory); "report": they stay, with a log line.
 
     From the call until it returns use nothing of the set; work queued on the device is waited for. Tensors that were
     adopted raise on access until the wake. Shards that sleep already are left alone. Raises `Busy`, `TimedOut`,
@@ -104,8 +107,10 @@ def _ranges(first: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
         raise InvalidArgument(f"first={type(first).__name__}: a list of tensors is needed")
     ranges = []
     wanted = [arguments.tensor(each, f"first[{number}]") for number, each in enumerate(first)]
-    for _, _, storage, _ in walk.named_storages(wanted):
+    for name, _, storage, _ in walk.named_storages(wanted):
         if storage.nbytes() > 0:
+            if _cpu.shard_of(storage._cdata) is None:
+                raise InvalidArgument(f"first{name}: this tensor lives in no shard, so no wake brings it")
             ranges.append((_cpu.address(storage._cdata), storage.nbytes()))
     return ranges
 
@@ -122,7 +127,7 @@ def _in_slices(attempt: Callable[[Optional[float]], Any], limit: Optional[float]
             return attempt(max(0.0, min(left, _SLICE)))
         except TimedOut as error:
             if left <= _SLICE:
-                raise TimedOut(f"{error} (the last {_SLICE:g} of {limit:g} s that were given)") from None
+                raise TimedOut(f"{error} (the last of several tries, of {limit:g} s in all)") from None
 
 
 def wake(*shards: Shard, timeout: Optional[float] = None, streams: Optional[Sequence[Any]] = None,
@@ -166,24 +171,57 @@ def swap(outgoing: Union[Shard, Sequence[Shard]], incoming: Union[Shard, Sequenc
     return _cpu.swap(_raw(leaving), _raw(coming), limit, twice, wait)
 
 
+class _Scopes:
+    """How many `awake` scopes each shard is in, and which shards one of them woke."""
+
+    def __init__(self) -> None:
+        # Held through the transition: nobody enters between the decision to sleep and the sleep. A finalizer of the same
+        # thread may.
+        self._lock = threading.RLock()
+        self._inside: dict[Shard, int] = {}
+        self._woken: set[Shard] = set()
+
+    def enter(self, shards: list[Shard], timeout: Optional[float]) -> None:
+        with self._lock:
+            sleeping = [each for each in shards if not each.is_awake]
+            if sleeping:
+                wake(*sleeping, timeout=timeout)
+                self._woken.update(sleeping)
+            for each in shards:
+                self._inside[each] = self._inside.get(each, 0) + 1
+
+    def leave(self, shards: list[Shard]) -> None:
+        with self._lock:
+            for each in shards:
+                self._inside[each] -= 1
+            over = {each for each in shards if self._inside[each] == 0}
+            for each in over:
+                del self._inside[each]
+            to_sleep = [each for each in dict.fromkeys(shards) if each in over & self._woken]
+            self._woken -= over
+            if to_sleep:
+                sleep(*to_sleep)
+
+
+_scopes = _Scopes()
+
+
 @contextmanager
 def awake(*shards: Shard, timeout: Optional[float] = None) -> Iterator[tuple[Shard, ...]]:
-    """The shards are awake inside. Those that it had to wake sleep again afterwards."""
+    """The shards are awake inside. Those that it had to wake sleep again afterwards: where several threads are inside,
+    when the last one leaves. Entering and leaving wait for one another."""
     chosen = _set(shards)
-    sleeping = [each for each in chosen if not each.is_awake]
-    if sleeping:
-        wake(*sleeping, timeout=timeout)
+    _scopes.enter(chosen, timeout)
     try:
         yield tuple(chosen)
     finally:
-        if sleeping:
-            sleep(*sleeping)
+        _scopes.leave(chosen)
 
 
 def is_awake(what: Union[Shard, torch.Tensor]) -> bool:
-    """Whether a shard, or a tensor's memory, may be used. True for a tensor that lives in no shard."""
-    owner = what if isinstance(what, Shard) else adopting.shard_of(what)
-    return owner is None or owner.is_awake
+    """Whether a shard, or a tensor's memory, all of it, may be used. True for a tensor that lives in no shard."""
+    owners = [what] if isinstance(what, Shard) else adopting.shards_of(what, "is_awake")
+    return all(owner is None or owner.is_awake for owner in owners)
 
 
 def prepare(*shards: Shard, background: bool = False) -> None:

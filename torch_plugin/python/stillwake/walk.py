@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch.utils import _pytree as pytree
@@ -105,9 +105,18 @@ def innermost(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def nbytes(tensor: torch.Tensor) -> int:
     """The bytes of a tensor's elements, those of sparse and wrapped ones by what is inside."""
-    return sum(part.numel() * part.element_size()
-               for inner in innermost(tensor)
-               for part in ((inner._indices(), inner._values()) if inner.layout == torch.sparse_coo else (inner,)))
+    return sum(part.numel() * part.element_size() for inner in innermost(tensor) for part in _inside_sparse(inner))
+
+
+def _inside_sparse(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensors that hold the elements of a sparse one; of others itself."""
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,)
 
 
 def is_still_lazy(tensor: torch.Tensor) -> bool:
@@ -129,6 +138,14 @@ def storage_of(name: str, tensor: torch.Tensor) -> torch.UntypedStorage:
         return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError) as error:
         raise InvalidArgument(f"'{name}' ({type(tensor).__name__}) has no storage that can sleep: {error}") from error
+
+
+def storage_or_none(tensor: torch.Tensor) -> Optional[torch.UntypedStorage]:
+    """The storage of an innermost tensor; None for one that has none (sparse, opaque, a transform's)."""
+    try:
+        return tensor.untyped_storage() if tensor.layout == torch.strided else None
+    except (NotImplementedError, RuntimeError):
+        return None
 
 
 class NamedStorage(NamedTuple):
