@@ -25,6 +25,10 @@ Result<void> settle_kind(const DriverOptions& options, DriverSettings& settings)
   const char* name = "STILLWAKE_DRIVER";
   if (options.kind) {
     settings.kind = *options.kind;
+    if (settings.kind != DriverKind::kCuda && settings.kind != DriverKind::kEmulated) {
+      return wrong("DriverOptions::kind", std::to_string(static_cast<int>(settings.kind)),
+                   "DriverKind::kCuda (0) or DriverKind::kEmulated (1)");
+    }
   } else if (const auto text = variable(name)) {
     if (*text == "cuda") {
       settings.kind = DriverKind::kCuda;

@@ -89,6 +89,15 @@ TEST_F(DriverOpen, AWrongOptionIsNamedToo) {
   options = emulated();
   options.faults = "everything:1";
   EXPECT_NE(Driver::open(options).error().message.find("DriverOptions::faults"), std::string::npos);
+  for (const int kind : {2, -1, 77}) {
+    options = emulated();
+    options.kind = static_cast<DriverKind>(kind);
+    const Result<Driver> driver = Driver::open(options);
+    ASSERT_FALSE(driver);
+    EXPECT_EQ(driver.error().code, ErrorCode::kInvalidArgument) << driver.error().describe();
+    EXPECT_EQ(driver.error().message, "DriverOptions::kind is '" + std::to_string(kind) +
+                                          "'; write DriverKind::kCuda (0) or DriverKind::kEmulated (1)");
+  }
 }
 
 TEST_F(DriverOpen, VariablesShapeTheDriver) {
