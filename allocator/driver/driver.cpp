@@ -37,6 +37,9 @@ constexpr const char* kHowToEmulate = "; to try without a GPU set STILLWAKE_DRIV
 
 Result<void> initialise(DriverTable& table) {
   const CUresult result = table.cuInit(0);
+  if (table.gate.was_injected(CallId::cuInit)) {
+    return check_call(table, CallId::cuInit, result, "initialising the CUDA driver");
+  }
   if (result == CUDA_ERROR_NO_DEVICE) {
     return failure(ErrorCode::kDriverMissing, std::string("the CUDA driver found no device") + kHowToEmulate);
   }
@@ -97,8 +100,8 @@ Result<Driver> Driver::open(DriverOptions options) {
   } else {
     STILLWAKE_TRY(load_cuda_driver(impl->table));
   }
-  STILLWAKE_TRY(initialise(impl->table));
   impl->table.gate.arm(impl->settings.faults);
+  STILLWAKE_TRY(initialise(impl->table));
   STILLWAKE_TRY(STILLWAKE_CALL(impl->table, "reading the driver's version", cuDriverGetVersion, &impl->version));
   Result<std::vector<std::string>> names = device_names(impl->table);
   STILLWAKE_TRY(names);

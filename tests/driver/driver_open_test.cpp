@@ -124,8 +124,8 @@ TEST_F(DriverOpen, OptionsWinOverVariablesAndEmptyVariablesAreUnset) {
   EXPECT_EQ(driver->describe(), "emulated driver, 1 device of 64.0 MiB");
 }
 
-TEST_F(DriverOpen, FaultsAreArmedOnceTheDriverIsInitialised) {
-  const EnvironmentScope faults("STILLWAKE_FAULTS", "cuInit:1=CUDA_ERROR_UNKNOWN,cuMemGetInfo:2=CUDA_ERROR_UNKNOWN");
+TEST_F(DriverOpen, FaultsOfTheVariableStrike) {
+  const EnvironmentScope faults("STILLWAKE_FAULTS", "cuInit:2,cuMemGetInfo:2=CUDA_ERROR_UNKNOWN");
   Result<Driver> driver = Driver::open(emulated());
   ASSERT_TRUE(driver) << driver.error().describe();
   EXPECT_TRUE(driver->memory(DeviceIndex(0)));
@@ -140,8 +140,20 @@ TEST_F(DriverOpen, FaultsAreArmedOnceTheDriverIsInitialised) {
   EXPECT_EQ(counters.calls.at("cuInit"), 1u);
 }
 
+TEST_F(DriverOpen, TheFirstCallCanBeMadeToFailToo) {
+  for (const char* fault : {"cuInit:1", "*:1=CUDA_ERROR_NO_DEVICE"}) {
+    const EnvironmentScope faults("STILLWAKE_FAULTS", fault);
+    const Result<Driver> driver = Driver::open(emulated());
+    ASSERT_FALSE(driver) << fault;
+    EXPECT_EQ(driver.error().code, ErrorCode::kDriverCallFailed) << driver.error().describe();
+    EXPECT_STREQ(driver.error().call, "cuInit");
+    EXPECT_EQ(driver.error().note, "an injected fault: cuInit was not called");
+  }
+}
+
 TEST_F(DriverOpen, AFailureWhileOpeningLeavesNothing) {
-  for (const char* fault : {"cuDriverGetVersion:1", "cuDeviceGetCount:1", "cuDeviceGet:1", "cuDeviceGetName:1"}) {
+  for (const char* fault :
+       {"cuInit:1", "cuDriverGetVersion:1", "cuDeviceGetCount:1", "cuDeviceGet:1", "cuDeviceGetName:1"}) {
     DriverOptions options = emulated();
     options.faults = fault;
     const Result<Driver> driver = Driver::open(options);
