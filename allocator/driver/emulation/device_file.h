@@ -13,11 +13,21 @@ namespace stillwake::emulation {
 
 /// Makes a file for a device's memory that only this process can reach. Errors: kOutOfHostMemory.
 [[nodiscard]] Result<int> private_device_file();
-/// Opens a file of a share, and makes it where it is missing. Errors: kInvalidArgument, naming the owner, for one that
-/// this user may not open: another name is needed; else kOutOfHostMemory.
+/// Opens a file of a share, and makes it where it is missing. Follows no link. Errors: kInvalidArgument for what is not
+/// a regular file, and for a file of another user, naming the owner; else kOutOfHostMemory.
 [[nodiscard]] Result<int> open_share_file(const std::string& path);
+/// The same for the memory of a device, with its length set. Errors: also kInvalidArgument for a file that no emulated
+/// device left there; it is not changed.
+[[nodiscard]] Result<int> open_share_device(const std::string& path);
+/// Removes a device's file, and nothing else that may have its name.
+void remove_share_device(const std::string& path);
 
-/// Sets the length of a device's file: more offsets than can ever be given out. Errors: kOutOfHostMemory.
+/// The error for a share's file that is not what belongs there: the file, what is wrong with it, and what to do.
+tl::unexpected<Error> wrong_share_file(const std::string& path, const std::string& what);
+
+/// The length of a device's file: more offsets than can ever be given out.
+inline constexpr std::uint64_t kDeviceFileLength = std::uint64_t{1} << 60;
+/// Sets the length of a device's file. Errors: kOutOfHostMemory.
 [[nodiscard]] Result<void> lengthen_device_file(int file, const std::string& path);
 /// Makes sure that the bytes [offset, offset + size) of the file have room; the system's error, 0 for success. Not
 /// beyond the file limit: see over_file_limit.

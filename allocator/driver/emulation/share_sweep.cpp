@@ -2,6 +2,8 @@
 #include "allocator/driver/emulation/share_sweep.h"
 
 #include "allocator/base/base.h"
+#include "allocator/driver/emulation/device_file.h"
+#include "allocator/driver/emulation/ledger_content.h"
 #include "allocator/driver/emulation/ledger_table.h"
 
 #include <fcntl.h>
@@ -27,46 +29,38 @@ struct flock life_lock(short type) {
   return lock;
 }
 
-bool holds_life(int ledger) {
-  struct flock lock = life_lock(F_WRLCK);
-  return ::fcntl(ledger, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-}
-
-// The ledger is locked: nobody joins meanwhile. An empty one was begun by a process that died before it wrote it, or
-// by one that waits for our lock, and then finds the file gone and makes another.
+// The ledger is locked: nobody joins meanwhile. A new one was begun by a process that died before it wrote it, or by
+// one that waits for our lock, and then finds the file gone and makes another.
 bool is_dead(int ledger, const struct stat& status) {
-  if (holds_life(ledger)) {
+  if (may_be_held(ledger)) {
     return false;
   }
-  if (status.st_size == 0) {
-    return true;
-  }
-  if (status.st_size != static_cast<off_t>(sizeof(LedgerTable))) {
-    return false; // of another version
+  const LedgerContent content = ledger_content(ledger, status);
+  if (content != LedgerContent::kLedger) {
+    return content == LedgerContent::kNew; // else of another version, or no ledger at all
   }
   void* at = ::mmap(nullptr, sizeof(LedgerTable), PROT_READ, MAP_SHARED, ledger, 0);
   if (at == MAP_FAILED) {
     return false;
   }
   const Cleanup unmap([at] { ::munmap(at, sizeof(LedgerTable)); });
-  const auto& table = *static_cast<const LedgerTable*>(at);
-  return (table.magic == LedgerTable::kMagic || table.magic == 0) && !table.has_living_member();
+  return !static_cast<const LedgerTable*>(at)->has_living_member();
 }
 
 void remove_if_dead(const std::string& share) {
   const std::string path = ledger_path(share);
-  const int ledger = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int ledger = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   if (ledger < 0) {
     return;
   }
   const Cleanup close([ledger] { ::close(ledger); }); // and the lock goes with it
   struct stat status {};
   if (::flock(ledger, LOCK_EX | LOCK_NB) != 0 || ::fstat(ledger, &status) != 0 || status.st_nlink == 0 ||
-      status.st_uid != ::geteuid() || !is_dead(ledger, status)) {
+      !S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || !is_dead(ledger, status)) {
     return;
   }
   for (std::size_t device = 0; device < LedgerTable::kMostDevices; ++device) {
-    ::unlink(device_path(share, device).c_str());
+    remove_share_device(device_path(share, device));
   }
   ::unlink(path.c_str());
 }
@@ -91,6 +85,11 @@ std::vector<std::string> shares() {
 void hold_life_lock(int ledger) {
   struct flock lock = life_lock(F_RDLCK);
   ::fcntl(ledger, F_OFD_SETLK, &lock); // refused on systems without such locks: process numbers alone decide there
+}
+
+bool may_be_held(int ledger) {
+  struct flock lock = life_lock(F_WRLCK);
+  return ::fcntl(ledger, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 void remove_dead_shares(const std::string& own) {

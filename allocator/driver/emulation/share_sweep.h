@@ -13,6 +13,9 @@ namespace stillwake::emulation {
 /// Marks the share as used for as long as the ledger's file is open.
 void hold_life_lock(int ledger);
 
+/// Whether somebody else marked it so, or that cannot be told here.
+bool may_be_held(int ledger);
+
 /// Removes the files of this user's shares without a living member, but for the share `own`. What cannot be looked at
 /// now is left alone.
 void remove_dead_shares(const std::string& own);

@@ -2,6 +2,7 @@
 #include "allocator/driver/emulation/shared_ledger.h"
 
 #include "allocator/driver/emulation/device_file.h"
+#include "allocator/driver/emulation/ledger_content.h"
 #include "allocator/driver/emulation/ledger_table.h"
 #include "allocator/driver/emulation/refusal_note.h"
 #include "allocator/driver/emulation/share_sweep.h"
@@ -14,8 +15,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 namespace stillwake::emulation {
 namespace {
@@ -27,33 +30,46 @@ tl::unexpected<Error> system_failure(const std::string& path, const char* what) 
   return failure(ErrorCode::kOutOfHostMemory, std::string(what) + " " + path + ": " + std::strerror(errno));
 }
 
+tl::unexpected<Error> damaged(const std::string& path, const std::string& fault) {
+  return wrong_share_file(path, "is damaged (" + fault + ")");
+}
+
+// Who joins waits no longer for the table's lock: a damaged one may say for ever that somebody has it.
+constexpr time_t kLongestWaitSeconds = 5;
+
+int lock_in_time(pthread_mutex_t& mutex) {
+  timespec until{};
+  ::clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += kLongestWaitSeconds;
+  return ::pthread_mutex_timedlock(&mutex, &until);
+}
+
 } // namespace
 
+// False when the lock cannot be had since the file was damaged: the table is not to be touched then.
 // Robust: when a holder dies the next one hears of it, and sets the counts right.
 class SharedLedger::Held {
 public:
-  explicit Held(LedgerTable& table) : table_(table) {
-    const int result = ::pthread_mutex_lock(&table_.mutex);
+  explicit Held(LedgerTable& table) : Held(table, ::pthread_mutex_lock(&table.mutex)) {}
+  /// With what locking answered.
+  Held(LedgerTable& table, int result) : table_(table), held_(result == 0 || result == EOWNERDEAD) {
     if (result == EOWNERDEAD) {
-      for (LedgerTable::Device& device : table_.device) {
-        device.used = 0;
-      }
-      for (const LedgerTable::Holding& claim : table_.claim) {
-        if (claim.member != 0) {
-          table_.device[claim.device].used += claim.size;
-        }
-      }
+      count_again(table_);
       ::pthread_mutex_consistent(&table_.mutex);
-    } else {
-      STILLWAKE_CHECK_EQ(result, 0);
     }
   }
-  ~Held() { ::pthread_mutex_unlock(&table_.mutex); }
+  ~Held() {
+    if (held_) {
+      ::pthread_mutex_unlock(&table_.mutex);
+    }
+  }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
+  explicit operator bool() const { return held_; }
 
 private:
   LedgerTable& table_;
+  const bool held_;
 };
 
 bool SharedLedger::is_name(const std::string& name) {
@@ -92,10 +108,14 @@ Result<SharedLedger::Opened> SharedLedger::try_join(int devices, Bytes memory) {
     return Opened::kGone;
   }
   hold_life_lock(file_);
-  STILLWAKE_TRY(make_table(devices, memory));
+  STILLWAKE_TRY(map_table(devices, memory));
+  STILLWAKE_TRY(check_table());
   Cleanup leave_nothing([this] { remove_files_if_alone(); });
-  STILLWAKE_TRY(open_devices(static_cast<int>(std::max<std::uint32_t>(table_->devices, 1))));
+  STILLWAKE_TRY(open_devices(static_cast<int>(table_->devices)));
   const Held held(*table_);
+  if (!held) {
+    return damaged(path, "its lock cannot be taken");
+  }
   take_back_locked();
   if (alone_locked()) {
     // Nobody lives who could have begun it otherwise.
@@ -128,22 +148,23 @@ Result<void> SharedLedger::make_room(const std::string& path) const {
   if (const auto limit = over_file_limit(path, kSize.count())) {
     return failure(ErrorCode::kOutOfHostMemory, *limit);
   }
-  if (::ftruncate(file_, 0) != 0) {
-    return system_failure(path, "cannot empty");
-  }
   if (const int error = allocate_space(file_, 0, kSize); error != 0) {
     return failure(ErrorCode::kOutOfHostMemory, no_room(file_, path, kSize, error));
   }
   return {};
 }
 
-Result<void> SharedLedger::make_table(int devices, Bytes memory) {
+Result<void> SharedLedger::map_table(int devices, Bytes memory) {
   struct stat status {};
   STILLWAKE_CHECK_EQ(::fstat(file_, &status), 0);
-  const bool fresh = status.st_size != static_cast<off_t>(sizeof(LedgerTable));
-  // All of it is allocated, so that no access to it can meet a full /dev/shm.
   const std::string path = ledger_path(name_);
-  if (fresh) {
+  const LedgerContent content = ledger_content(file_, status);
+  if (content == LedgerContent::kOther) {
+    return wrong_share_file(path, "has " + exact(Bytes(static_cast<std::uint64_t>(status.st_size))) +
+                                      " and is no ledger of this version of Stillwake, or a damaged one");
+  }
+  // All of it is allocated, so that no access to it can meet a full /dev/shm.
+  if (content == LedgerContent::kNew) {
     if (auto room = make_room(path); !room) {
       ::unlink(path.c_str());
       return room;
@@ -155,30 +176,42 @@ Result<void> SharedLedger::make_table(int devices, Bytes memory) {
   }
   ::madvise(at, sizeof(LedgerTable), MADV_DONTFORK);
   table_ = static_cast<LedgerTable*>(at);
-  if (!fresh && table_->magic == LedgerTable::kMagic) {
+  if (content == LedgerContent::kLedger) {
     return {};
   }
-  // New, or begun by a process that died before the magic was written: nobody uses it yet.
   std::memset(at, 0, sizeof(LedgerTable));
-  pthread_mutexattr_t attributes;
-  ::pthread_mutexattr_init(&attributes);
-  ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  ::pthread_mutex_init(&table_->mutex, &attributes);
-  ::pthread_mutexattr_destroy(&attributes);
+  make_mutex(*table_);
   table_->devices = static_cast<std::uint32_t>(devices);
   table_->memory = memory.count();
+  std::atomic_signal_fence(std::memory_order_release);
   table_->magic = LedgerTable::kMagic;
+  return {};
+}
+
+Result<void> SharedLedger::check_table() {
+  const std::string path = ledger_path(name_);
+  if (const auto fault = header_fault(*table_)) {
+    return damaged(path, *fault);
+  }
+  if (!may_be_held(file_) && !table_->has_living_member()) {
+    make_mutex(*table_); // who held the old one is dead
+  }
+  const Held held(*table_, lock_in_time(table_->mutex));
+  if (!held) {
+    return damaged(path, "its lock cannot be taken");
+  }
+  if (const auto fault = rows_fault(*table_)) {
+    return damaged(path, *fault);
+  }
+  count_again(*table_);
   return {};
 }
 
 Result<void> SharedLedger::open_devices(int devices) {
   for (int device = static_cast<int>(devices_.size()); device < devices; ++device) {
-    const std::string path = device_path(DeviceIndex(device));
-    auto file = open_share_file(path);
+    auto file = open_share_device(device_path(DeviceIndex(device)));
     STILLWAKE_TRY(file);
     devices_.push_back(*file);
-    STILLWAKE_TRY(lengthen_device_file(*file, path));
   }
   return {};
 }
@@ -204,20 +237,27 @@ void SharedLedger::leave() {
   ::flock(file_, LOCK_EX);
   {
     const Held held(*table_);
-    release_member_locked(member_);
-    take_back_locked();
+    if (held) {
+      release_member_locked(member_);
+      take_back_locked();
+    }
   }
   remove_files_if_alone();
   ::flock(file_, LOCK_UN);
 }
 
 void SharedLedger::remove_files_if_alone() {
+  struct stat status {};
+  if (::fstat(file_, &status) != 0 || status.st_nlink == 0) {
+    return; // somebody removed the ledger: what has the names now belongs to others
+  }
   const Held held(*table_);
-  if (table_->has_living_member()) {
+  if (!held || table_->has_living_member()) {
     return;
   }
-  for (std::size_t device = 0; device < std::max<std::size_t>(devices_.size(), table_->devices); ++device) {
-    ::unlink(emulation::device_path(name_, device).c_str());
+  const std::size_t counted = std::min<std::size_t>(table_->devices, LedgerTable::kMostDevices);
+  for (std::size_t device = 0; device < std::max(devices_.size(), counted); ++device) {
+    remove_share_device(emulation::device_path(name_, device));
   }
   ::unlink(ledger_path(name_).c_str());
 }
@@ -236,8 +276,15 @@ Result<int> SharedLedger::open_device(DeviceIndex device) const {
 
 std::optional<Claim> SharedLedger::take(DeviceIndex device, Bytes size) {
   const Held held(*table_);
+  if (!held) {
+    note_refusal(damaged(ledger_path(name_), "its lock cannot be taken").value().message);
+    return std::nullopt;
+  }
   LedgerTable::Device& row = table_->device[device.value()];
-  const auto fits = [&] { return row.used <= row.capacity && size.count() <= row.capacity - row.used; };
+  const auto fits = [&] {
+    return row.used <= row.capacity && size.count() <= row.capacity - row.used && size.count() <= kDeviceFileLength &&
+           row.next_offset <= kDeviceFileLength - size.count();
+  };
   if (!fits() && !(take_back_locked() && fits())) {
     return std::nullopt;
   }
@@ -251,6 +298,7 @@ std::optional<Claim> SharedLedger::take(DeviceIndex device, Bytes size) {
       claim.size = size.count();
       row.next_offset += size.count();
       row.used += size.count();
+      std::atomic_signal_fence(std::memory_order_release);
       claim.member = static_cast<std::uint32_t>(member_) + 1;
       return Claim{claim.offset, size, place};
     }
@@ -261,6 +309,9 @@ std::optional<Claim> SharedLedger::take(DeviceIndex device, Bytes size) {
 
 void SharedLedger::give_back(DeviceIndex device, const Claim& claim) {
   const Held held(*table_);
+  if (!held) {
+    return;
+  }
   LedgerTable::Holding& row = table_->claim[claim.entry];
   if (row.member != member_ + 1 || row.offset != claim.offset) {
     return; // `leave` was quicker, at exit
@@ -271,22 +322,24 @@ void SharedLedger::give_back(DeviceIndex device, const Claim& claim) {
 
 Bytes SharedLedger::used(DeviceIndex device) const {
   const Held held(*table_);
-  return Bytes(table_->device[device.value()].used);
+  return Bytes(held ? table_->device[device.value()].used : 0);
 }
 
 Bytes SharedLedger::capacity(DeviceIndex device) const {
   const Held held(*table_);
-  return Bytes(table_->device[device.value()].capacity);
+  return Bytes(held ? table_->device[device.value()].capacity : 0);
 }
 
 void SharedLedger::set_capacity(DeviceIndex device, Bytes capacity) {
   const Held held(*table_);
-  table_->device[device.value()].capacity = capacity.count();
+  if (held) {
+    table_->device[device.value()].capacity = capacity.count();
+  }
 }
 
 bool SharedLedger::take_back_from_the_dead() {
   const Held held(*table_);
-  return take_back_locked();
+  return held && take_back_locked();
 }
 
 bool SharedLedger::take_back_locked() {
@@ -305,11 +358,14 @@ void SharedLedger::release_member_locked(std::size_t member) {
     if (claim.member != member + 1) {
       continue;
     }
-    ::fallocate(devices_[claim.device], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(claim.offset),
-                static_cast<off_t>(claim.size));
-    table_->device[claim.device].used -= claim.size;
+    if (can_be(*table_, claim) && claim.device < devices_.size()) {
+      ::fallocate(devices_[claim.device], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(claim.offset),
+                  static_cast<off_t>(claim.size));
+    }
     claim.member = 0;
   }
+  count_again(*table_);
+  std::atomic_signal_fence(std::memory_order_release); // a claim always has its member
   table_->member[member].number = 0;
 }
 

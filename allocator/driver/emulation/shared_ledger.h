@@ -19,9 +19,10 @@ public:
   /// Whether a share may have this name: letters, digits, - and _, at most 64.
   static bool is_name(const std::string& name);
 
-  /// Errors: kInvalidArgument when living processes began the share with other options, or when its files belong to
-  /// another user; kOutOfHostMemory when /dev/shm is full or not there, or RLIMIT_FSIZE too small. Each names the file;
-  /// none leaves one behind. Files of other shares without a living member are removed (share_sweep.h).
+  /// Errors: kInvalidArgument when living processes began the share with other options, when its files belong to
+  /// another user, and when something else lies under their names or the ledger is damaged; kOutOfHostMemory when
+  /// /dev/shm is full or not there, or RLIMIT_FSIZE too small. Each names the file; none leaves one behind. Files of
+  /// other shares without a living member are removed (share_sweep.h).
   [[nodiscard]] static Result<std::shared_ptr<SharedLedger>> join(const std::string& name, int devices, Bytes memory);
   ~SharedLedger() override;
 
@@ -46,8 +47,9 @@ private:
 
   explicit SharedLedger(std::string name) : name_(std::move(name)) {}
   [[nodiscard]] Result<Opened> try_join(int devices, Bytes memory);
-  [[nodiscard]] Result<void> make_table(int devices, Bytes memory);
+  [[nodiscard]] Result<void> map_table(int devices, Bytes memory);
   [[nodiscard]] Result<void> make_room(const std::string& path) const;
+  [[nodiscard]] Result<void> check_table();
   [[nodiscard]] Result<void> open_devices(int devices);
   /// With the file's lock held.
   void remove_files_if_alone();
