@@ -61,7 +61,9 @@ TEST_F(Registries, UnpinningForAnotherShardHoldsNobodyUp) {
   std::thread sleeper([&] { EXPECT_OK(sleep({&shard})); });
   held.wait_for_one(); // what the idle shard keeps is on its way out
 
-  auto made = std::async(std::launch::async, [&] { return Shard::create(*driver_, {"new", DeviceIndex(0)}); });
+  ShardOptions fresh;
+  fresh.name = "new";
+  auto made = std::async(std::launch::async, [&] { return Shard::create(*driver_, fresh); });
   EXPECT_EQ(made.wait_for(std::chrono::seconds(10)), std::future_status::ready) << "the list of shards is locked";
   EXPECT_CODE(sleep({&*idle}), ErrorCode::kBusy); // it cannot begin another transition meanwhile, nor go
   auto destroyed = std::async(std::launch::async, [&] { idle.reset(); });
