@@ -66,7 +66,7 @@ stillwake_status fail_with_exception() noexcept {
     return keep(ErrorCode::kOutOfHostMemory, 0, "", "out of host memory: the library could not allocate");
   } catch (const std::length_error&) {
     return keep(ErrorCode::kOutOfHostMemory, 0, "", "out of host memory: a list longer than memory can hold");
-  } catch (const std::system_error& error) { // a thread that could not be started
+  } catch (const std::system_error& error) {
     std::array<char, 256> text{};
     std::snprintf(text.data(), text.size(), "out of host memory: the system refused: %s", error.what());
     return keep(ErrorCode::kOutOfHostMemory, 0, "", text.data());

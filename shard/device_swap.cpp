@@ -241,7 +241,13 @@ Result<void> DeviceSwap::run() {
     }
   }
   if (saved_ < batches_.size()) {
-    saver_ = std::thread([this] { save_batches(); });
+    auto saver = start_thread("saving one set of a swap while the other comes in", [this] { save_batches(); });
+    if (saver) {
+      saver_ = std::move(*saver);
+    } else { // all of it first, then
+      device_.table().log(LogLevel::kWarning, (saver.error().describe() + "; it is done one after the other").c_str());
+      save_batches();
+    }
   }
   STILLWAKE_TRY(fill());
   while (true) {

@@ -87,7 +87,7 @@ public:
 
   /// Pins host memory for what is live now, so that the next sleep only copies. Awake only. kBackground returns at
   /// once; the next transition waits for it, and its errors come from there. Errors: kAsleep, kBusy, kOverBudget,
-  /// kOutOfHostMemory.
+  /// kOutOfHostMemory (without a thread for the background, too: then nothing has happened).
   enum class Prepare { kForeground, kBackground };
   [[nodiscard]] Result<void> prepare(Prepare how = Prepare::kForeground);
   /// Gives pinned memory that no sleeping page needs back to the system, in whole pieces; answers the bytes. Asleep

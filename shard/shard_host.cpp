@@ -81,22 +81,23 @@ Result<void> ShardCore::prepare(Shard::Prepare how) {
   // Asked before anything of ours is held.
   const auto told = options_.owner != nullptr ? options_.owner->live_ranges() : std::vector<BlockLiveRanges>();
   STILLWAKE_TRY(begin_transition());
+  Cleanup end([this] { end_transition(); });
   if (state_ != ShardState::kAwake) {
-    end_transition();
     return failure(state_error(*this, state_, "preparing"));
   }
   if (how == Shard::Prepare::kForeground) {
-    auto pinned = pin_live_pages(told);
-    end_transition();
-    return pinned;
+    return pin_live_pages(told);
   }
-  RankedLock lock(mutex_);
-  preparing_ = std::thread([this, told] {
+  const RankedLock lock(mutex_);
+  auto started = start_thread("preparing shard '" + name() + "' in the background", [this, told] {
     if (auto pinned = pin_live_pages(told); !pinned) {
       prepare_error_ = std::move(pinned).error();
     }
     end_transition();
   });
+  STILLWAKE_TRY(started);
+  end.cancel(); // the thread ends it
+  preparing_ = std::move(*started);
   return {};
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/sleep_stage.h"
 
+#include "shard/at_once.h"
 #include "shard/option_checks.h"
 #include "shard/quiesce.h"
 
 #include <algorithm>
 #include <set>
-#include <thread>
 
 namespace stillwake {
 
@@ -184,15 +184,9 @@ Result<void> SleepStage::finish_pinning() {
 Result<void> SleepStage::copy() {
   const TimePoint begin = clock_.now();
   std::vector<Result<SaveReport>> saved(plans_.size(), SaveReport());
-  std::vector<std::thread> others; // all devices at once
-  for (std::size_t i = 1; i < plans_.size(); ++i) {
-    others.emplace_back([this, i, &saved] { saved[i] = plans_[i].engine->save(plans_[i].tasks); });
-  }
   if (!plans_.empty()) {
-    saved[0] = plans_[0].engine->save(plans_[0].tasks);
-  }
-  for (std::thread& other : others) {
-    other.join();
+    run_at_once(plans_.front().device->table(), "saving what sleeps on several devices at once", plans_.size(),
+                [this, &saved](std::size_t i) { saved[i] = plans_[i].engine->save(plans_[i].tasks); });
   }
   Result<void> outcome;
   for (std::size_t i = 0; i < plans_.size(); ++i) {

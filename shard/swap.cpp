@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // swap: puts one set to sleep while waking another, device by device, all of it or nothing.
+#include "shard/at_once.h"
 #include "shard/device_swap.h"
 #include "shard/memory_shortage.h"
 #include "shard/option_checks.h"
@@ -9,7 +10,6 @@
 #include "shard/wake_stage.h"
 
 #include <algorithm>
-#include <thread>
 
 namespace stillwake {
 namespace {
@@ -60,15 +60,9 @@ DeviceSwaps split_by_device(SleepStage& sleep, WakeStage& wake, Bytes chunk) {
 // All devices at once; the first error.
 Result<void> on_all(DeviceSwaps& swaps, Result<void> (DeviceSwap::*step)()) {
   std::vector<Result<void>> outcomes(swaps.size());
-  std::vector<std::thread> others;
-  for (std::size_t i = 1; i < swaps.size(); ++i) {
-    others.emplace_back([&, i] { outcomes[i] = (*swaps[i].*step)(); });
-  }
   if (!swaps.empty()) {
-    outcomes[0] = (*swaps[0].*step)();
-  }
-  for (std::thread& other : others) {
-    other.join();
+    run_at_once(swaps.front()->device().table(), "swapping on several devices at once", swaps.size(),
+                [&](std::size_t i) { outcomes[i] = (*swaps[i].*step)(); });
   }
   for (Result<void>& outcome : outcomes) {
     STILLWAKE_TRY(std::move(outcome));

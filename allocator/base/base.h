@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base layer in one include: units, errors, results, clock, log, cleanup, checks, locks, libraries.
+// The base layer in one include: units, errors, results, clock, log, cleanup, checks, locks, threads, libraries.
 #pragma once
 
 #include "allocator/base/check.h"
@@ -15,4 +15,5 @@
 #include "allocator/base/ranked_mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/base/sizes.h"
+#include "allocator/base/start_thread.h"
 #include "allocator/base/units.h"

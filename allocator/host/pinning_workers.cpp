@@ -2,7 +2,6 @@
 #include "allocator/host/pinning_workers.h"
 
 #include <algorithm>
-#include <system_error>
 
 namespace stillwake {
 namespace {
@@ -46,12 +45,14 @@ bool PinningWorkers::submit(PinningWork& work) {
   }
   // Fewer threads only when no other work counts on those that there are.
   active_ = queue_.empty() ? wanted_ : std::max(active_, wanted_);
+  threads_.reserve(active_);
   while (threads_.size() < active_) {
-    try {
-      threads_.emplace_back([this, index = threads_.size()] { run(index); });
-    } catch (const std::system_error&) { // the system gives us no more: those that there are do
+    auto started = start_thread("pinning host memory", [this, index = threads_.size()] { run(index); });
+    if (!started) { // those that there are do, or else the caller
       active_ = threads_.size();
+      break;
     }
+    threads_.push_back(std::move(*started));
   }
   if (active_ == 0) {
     return false;

@@ -2,7 +2,8 @@
 """The ladder of the layers: a folder includes only folders above it, through their umbrella headers.
 
 Public headers may include public headers directly, so that an installed header drags in no more than it needs.
-The driver's headers are included in allocator/driver alone, nccl.h in shard/group.* alone, torch in torch_plugin."""
+The driver's headers are included in allocator/driver alone, nccl.h in shard/group.* alone, torch in torch_plugin.
+The layers make threads in allocator/base/start_thread.h alone."""
 import re
 import sys
 from pathlib import Path
@@ -26,6 +27,9 @@ ONLY_IN = (
     (re.compile(r"^nccl\.h$"), ("shard/group.",)),
     (re.compile(r"^(torch|ATen|c10|pybind11)/"), ("torch_plugin/", "tests/torch_plugin/", "examples/libtorch_train/")),
 )
+# A thread that the system does not give is an error there and an exception elsewhere.
+MAKES_A_THREAD = re.compile(r"\bstd::j?thread(\s+\w+)?\s*[({]|\bstd::async\b|\bpthread_create\b")
+MAKES_THREADS = "allocator/base/start_thread.h"
 
 
 def layer_of(path):
@@ -96,6 +100,10 @@ def faults(root):
                     wrong = f"{included} is included only in {', '.join(places)}"
             if wrong:
                 found.append(f"{path}:{line}: {wrong}")
+        if layer_of(path) is not None and path != MAKES_THREADS:
+            for match in MAKES_A_THREAD.finditer(text):
+                line = text.count("\n", 0, match.start()) + 1
+                found.append(f"{path}:{line}: threads are made in {MAKES_THREADS} alone; call start_thread")
     for file in tree.files(root):
         path = tree.relative(root, file)
         vague = [part for part in path.split("/") if part.split(".")[0].lower() in VAGUE]

@@ -81,6 +81,15 @@ class Ladder(Sample):
         self.write({"shard/tensor.cpp": SPDX + "#include <torch/torch.h>\n"})
         self.expect(ladder_lint, "torch_plugin/")
 
+    def test_thread_made_elsewhere(self):
+        self.write({"allocator/base/start_thread.h": SPDX + "std::thread start() { return std::thread(run); }\n",
+                    "shard/wait.cpp": SPDX + "std::vector<std::thread> all;\nstd::thread::id own;\n"})
+        self.expect(ladder_lint)
+        for line in ("auto thread = std::thread([] {});", "std::thread thread(run);", "std::jthread thread{run};",
+                     "auto later = std::async(run);"):
+            self.write({"shard/save.cpp": SPDX + line + "\n"})
+            self.expect(ladder_lint, "shard/save.cpp:2: threads are made in")
+
     def test_include_not_from_the_root(self):
         self.write({"allocator/base/short.h": SPDX + '#include "units.h"\n'})
         self.expect(ladder_lint, "not a path from the root")

@@ -30,7 +30,7 @@ void bind_row(Entry<CUresult(A...)>& entry, CallGate& gate, Emulation::State& st
     } catch (const std::bad_alloc&) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     } catch (const std::system_error&) {
-      return CUDA_ERROR_OPERATING_SYSTEM; // no thread to be had
+      return CUDA_ERROR_OPERATING_SYSTEM; // a lock that cannot be had
     }
   });
 }

@@ -63,23 +63,24 @@ CUresult Emulation::State::event_record(CUevent event, CUstream handle) {
   if (result != CUDA_SUCCESS) {
     return result;
   }
+  CompletionPointer mark; // null: nothing is before it
+  if (stream->capture == nullptr && !before(*stream).empty()) {
+    if (result = submit(*stream, {}, {}, &mark); result != CUDA_SUCCESS) {
+      return result;
+    }
+  } else if (stream->capture == nullptr && stream->busy()) {
+    mark = stream->tail;
+  }
   found->recorded = true;
   found->work.clear();
   found->captured = stream->capture != nullptr;
   found->capture = stream->capture;
   found->frontier = stream->frontier;
   found->recorded_at = std::chrono::steady_clock::now();
-  if (found->captured) {
-    return CUDA_SUCCESS;
-  }
-  if (!before(*stream).empty()) {
-    CompletionPointer mark;
-    result = submit(*stream, {}, {}, &mark);
+  if (mark != nullptr) {
     found->work.push_back(std::move(mark));
-  } else if (stream->busy()) {
-    found->work.push_back(stream->tail);
   }
-  return result;
+  return CUDA_SUCCESS;
 }
 
 CUresult Emulation::State::event_query(CUevent event) {

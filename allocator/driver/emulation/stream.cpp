@@ -16,15 +16,19 @@ Stream::~Stream() {
   }
 }
 
-void Stream::enqueue(Work work) {
+Result<void> Stream::enqueue(Work work) {
   {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) {
-      thread_ = std::thread([this] { run(); });
+      auto started = start_thread("the work of an emulated stream of device " + std::to_string(context.device.value()),
+                                  [this] { run(); });
+      STILLWAKE_TRY(started);
+      thread_ = std::move(*started);
     }
     queue_.push_back(std::move(work));
   }
   wake_.notify_one();
+  return {};
 }
 
 void Stream::run() {

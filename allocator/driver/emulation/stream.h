@@ -23,7 +23,8 @@ public:
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  void enqueue(Work work);
+  /// Errors: kOutOfHostMemory when the first work finds no thread; it is not queued.
+  [[nodiscard]] Result<void> enqueue(Work work);
 
   Context& context;
   const CUstream handle;

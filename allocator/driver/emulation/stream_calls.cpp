@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls about streams, and the order between them.
+#include "allocator/driver/emulation/refusal_note.h"
 #include "allocator/driver/emulation/state.h"
 
 #include <algorithm>
@@ -190,7 +191,10 @@ CUresult Emulation::State::submit(Stream& stream, Operation operation, std::vect
   work.after.insert(work.after.end(), after.begin(), after.end());
   work.operation = std::move(operation);
   const CompletionPointer completion = work.done;
-  stream.enqueue(std::move(work));
+  if (const auto queued = stream.enqueue(std::move(work)); !queued) {
+    emulation::note_refusal(queued.error().message);
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
   stream.tail = completion;
   if (done != nullptr) {
     *done = completion;
