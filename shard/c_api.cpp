@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C calls for the driver and for the host memory of all shards, and the names of numbers.
 #include "shard/c_api_handles.h"
+#include "shard/reach.h"
 
 #include <fmt/format.h>
 
@@ -169,6 +170,7 @@ stillwake_status stillwake_driver_counters(stillwake_driver* driver, stillwake_c
 stillwake_status stillwake_set_host_budget(stillwake_driver* driver, uint64_t bytes) {
   return guarded([&]() -> Result<void> {
     STILLWAKE_TRY(check_given(driver, "driver"));
+    STILLWAKE_TRY(in_reach());
     set_host_budget(*driver->driver, bytes == STILLWAKE_NO_BUDGET ? std::optional<Bytes>() : Bytes(bytes));
     return {};
   });
@@ -185,6 +187,7 @@ stillwake_status stillwake_host_pinned(stillwake_driver* driver, uint64_t* bytes
   return guarded([&]() -> Result<void> {
     STILLWAKE_TRY(check_given(driver, "driver"));
     STILLWAKE_TRY(check_given(bytes, "bytes"));
+    STILLWAKE_TRY(in_reach());
     *bytes = host_pinned(*driver->driver).count();
     return {};
   });

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C calls for reports and tickets.
 #include "shard/c_api_handles.h"
+#include "shard/reach.h"
 
 #include <fmt/format.h>
 
-#include <mutex>
+#include <atomic>
+#include <memory>
+#include <string>
 
 using namespace stillwake;
 using namespace stillwake::c_api;
@@ -14,9 +17,28 @@ static_assert(STILLWAKE_REPORT_WAKE == static_cast<int>(Report::Kind::kWake));
 static_assert(STILLWAKE_REPORT_SWAP == static_cast<int>(Report::Kind::kSwap));
 
 struct stillwake_report {
+  stillwake_report() = default;
+  ~stillwake_report() { delete line_.load(); }
+  stillwake_report(const stillwake_report&) = delete;
+  stillwake_report& operator=(const stillwake_report&) = delete;
+
+  /// Made when somebody asks for it, since it takes memory; of several at once the first. No lock, which a child made
+  /// by fork might find held.
+  const std::string& line() {
+    const std::string* made = line_;
+    if (made == nullptr) {
+      auto own = std::make_unique<const std::string>(report.line());
+      if (line_.compare_exchange_strong(made, own.get())) {
+        made = own.release();
+      }
+    }
+    return *made;
+  }
+
   Report report;
-  std::once_flag line_once; // the line is made when somebody asks for it: making it takes memory
-  std::string line;
+
+private:
+  std::atomic<const std::string*> line_{nullptr};
 };
 
 struct stillwake_ticket {
@@ -106,8 +128,7 @@ stillwake_status stillwake_report_line(stillwake_report* report, const char** li
   return guarded([&]() -> Result<void> {
     STILLWAKE_TRY(check_given(report, "report"));
     STILLWAKE_TRY(check_given(line, "line"));
-    std::call_once(report->line_once, [report] { report->line = report->report.line(); });
-    *line = report->line.c_str();
+    *line = report->line().c_str();
     return {};
   });
 }
@@ -169,6 +190,7 @@ stillwake_status stillwake_ticket_is_done(stillwake_ticket* ticket, bool* done) 
   return guarded([&]() -> Result<void> {
     STILLWAKE_TRY(check_given(ticket, "ticket"));
     STILLWAKE_TRY(check_given(done, "done"));
+    STILLWAKE_TRY(in_reach());
     *done = ticket->ticket->is_done();
     return {};
   });

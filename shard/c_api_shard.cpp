@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C calls for one shard.
 #include "shard/c_api_handles.h"
+#include "shard/reach.h"
 
 #include <fmt/format.h>
 
@@ -162,6 +163,7 @@ stillwake_status stillwake_shard_contains(stillwake_shard* shard, const void* po
 stillwake_status stillwake_shard_stats_get(stillwake_shard* shard, stillwake_shard_stats* stats) {
   return guarded([&]() -> Result<void> {
     STILLWAKE_TRY(check_given(shard, "shard"));
+    STILLWAKE_TRY(in_reach());
     const ShardStats now = shard->shard.stats();
     stillwake_shard_stats own{};
     own.blocks = now.blocks;

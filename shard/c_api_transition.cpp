@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C calls for sleep, wake and swap, and for their halves.
 #include "shard/c_api_handles.h"
+#include "shard/reach.h"
 
 #include <fmt/format.h>
 
@@ -182,6 +183,7 @@ stillwake_status stage_set(stillwake_shard* const* shards, std::size_t count, co
 template <class Staged> stillwake_status abandon_half(Staged* staged) {
   return guarded([&]() -> Result<void> {
     STILLWAKE_TRY(check_given(staged, "staged"));
+    STILLWAKE_TRY(in_reach()); // before the half is spent
     STILLWAKE_TRY(staged->check_unspent());
     staged->spend([](auto& half) { half.abandon(); });
     return {};
@@ -265,6 +267,7 @@ stillwake_status stillwake_stage_sleep(stillwake_shard* const* shards, size_t co
 stillwake_status stillwake_staged_sleep_commit(stillwake_staged_sleep* staged, stillwake_report** report) {
   return guarded([&]() -> Result<void> {
     STILLWAKE_TRY(check_given(staged, "staged"));
+    STILLWAKE_TRY(in_reach()); // before the half is spent
     STILLWAKE_TRY(staged->check_unspent());
     ReportHandle handle = make_report(report);
     Result<Report> done;
@@ -289,6 +292,7 @@ stillwake_status stillwake_staged_wake_commit(stillwake_staged_wake* staged, voi
   return guarded([&]() -> Result<void> {
     STILLWAKE_TRY(check_given(staged, "staged"));
     STILLWAKE_TRY(check_given(ticket, "ticket"));
+    STILLWAKE_TRY(in_reach()); // before the half is spent
     STILLWAKE_TRY(staged->check_unspent());
     const auto waiting = read_streams(streams, stream_count, "streams");
     STILLWAKE_TRY(waiting);

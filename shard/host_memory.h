@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings and figures of the pinned host memory that all shards of one driver share.
+// Settings and figures of the pinned host memory that all shards of one driver share. Where the driver is out of reach
+// (in a child made by fork, at exit) a budget is not set and nothing is pinned.
 #pragma once
 
 #include "allocator/driver/driver.h"

@@ -21,6 +21,7 @@ const char* to_string(ShardState state) {
 }
 
 Result<Shard> Shard::create(Driver& driver, ShardOptions options) {
+  STILLWAKE_TRY(in_reach());
   auto core = ShardCore::create(driver, std::move(options));
   STILLWAKE_TRY(core);
   return Shard(std::move(*core));

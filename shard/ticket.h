@@ -26,13 +26,15 @@ public:
   /// nothing happens for its ranges. kInvalidArgument for a range outside of the set.
   [[nodiscard]] Result<void> wait(Stream stream, const void* pointer, Bytes size);
 
-  /// Whether everything is restored, without waiting.
+  /// Whether `result` has nothing to wait for any more, without waiting: everything is restored, or never will be
+  /// (where `result` says kLost).
   bool is_done() const;
   /// Waits for everything, then tells the verdict: the report, or kCorrupted naming the shard and the pages. Any number
   /// of times, any thread.
   [[nodiscard]] Result<Report> result();
 
 private:
+  Result<void> check_usable() const;
   std::shared_ptr<Waking> waking_;
 };
 

@@ -88,14 +88,21 @@ StagedSleep::StagedSleep(std::unique_ptr<SleepStage> stage) : stage_(std::move(s
 StagedSleep::StagedSleep(StagedSleep&&) noexcept = default;
 StagedSleep& StagedSleep::operator=(StagedSleep&&) noexcept = default;
 StagedSleep::~StagedSleep() = default;
-Result<Report> StagedSleep::commit() {
+
+Result<void> StagedSleep::check_usable() const {
+  STILLWAKE_TRY(in_reach());
   if (stage_ == nullptr) {
     return failure(moved_from("StagedSleep"));
   }
+  return {};
+}
+
+Result<Report> StagedSleep::commit() {
+  STILLWAKE_TRY(check_usable());
   return stage_->commit();
 }
 void StagedSleep::abandon() {
-  if (stage_ != nullptr) {
+  if (check_usable()) {
     stage_->abandon();
   }
 }
@@ -112,16 +119,23 @@ StagedWake::StagedWake(std::unique_ptr<WakeStage> stage) : stage_(std::move(stag
 StagedWake::StagedWake(StagedWake&&) noexcept = default;
 StagedWake& StagedWake::operator=(StagedWake&&) noexcept = default;
 StagedWake::~StagedWake() = default;
+
+Result<void> StagedWake::check_usable() const {
+  STILLWAKE_TRY(in_reach());
+  if (stage_ == nullptr) {
+    return failure(moved_from("StagedWake"));
+  }
+  return {};
+}
+
 void StagedWake::abandon() {
-  if (stage_ != nullptr) {
+  if (check_usable()) {
     stage_->abandon();
   }
 }
 
 Result<Ticket> StagedWake::commit(const std::vector<Stream>& streams) {
-  if (stage_ == nullptr) {
-    return failure(moved_from("StagedWake"));
-  }
+  STILLWAKE_TRY(check_usable());
   auto waking = stage_->commit(streams);
   STILLWAKE_TRY(waking);
   return Ticket(std::move(*waking));

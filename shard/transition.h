@@ -7,6 +7,7 @@
 // devices.
 #pragma once
 
+#include "allocator/base/kept_at_exit.h"
 #include "shard/shard.h"
 #include "shard/ticket.h"
 
@@ -71,11 +72,12 @@ public:
 
   /// Unmaps and releases. The first successful unmap is the point of no return; an error before it leaves all awake.
   [[nodiscard]] Result<Report> commit();
-  /// Back to awake; nothing has happened.
+  /// Back to awake; nothing has happened. In a child made by fork it does nothing.
   void abandon();
 
 private:
-  std::unique_ptr<SleepStage> stage_;
+  Result<void> check_usable() const;
+  KeptAtExit<SleepStage> stage_;
 };
 [[nodiscard]] Result<StagedSleep> stage_sleep(const ShardSet& set, const SleepOptions& options = {});
 
@@ -90,11 +92,12 @@ public:
 
   /// Starts to restore; `streams` wait for all of it.
   [[nodiscard]] Result<Ticket> commit(const std::vector<Stream>& streams = {});
-  /// Back to asleep; the backing was not touched.
+  /// Back to asleep; the backing was not touched. In a child made by fork it does nothing.
   void abandon();
 
 private:
-  std::unique_ptr<WakeStage> stage_;
+  Result<void> check_usable() const;
+  KeptAtExit<WakeStage> stage_;
 };
 [[nodiscard]] Result<StagedWake> stage_wake(const ShardSet& set, const WakeOptions& options = {});
 

@@ -33,6 +33,14 @@ struct Driver::Impl {
 
 namespace {
 
+Result<void> in_reach() {
+  if (driver_is_out_of_reach()) {
+    return failure(ErrorCode::kLost, "the process is exiting, or was forked from one that has a driver open; start "
+                                     "processes anew (spawn instead of fork)");
+  }
+  return {};
+}
+
 constexpr const char* kHowToEmulate = "; to try without a GPU set STILLWAKE_DRIVER=emulated";
 
 Result<void> initialise(DriverTable& table) {
@@ -78,10 +86,7 @@ Driver::~Driver() = default;
 
 Result<Driver> Driver::open(DriverOptions options) {
   note_process_start();
-  if (driver_is_out_of_reach()) {
-    return failure(ErrorCode::kLost, "the process is exiting, or was forked from one that has a driver open; start "
-                                     "processes anew (spawn instead of fork)");
-  }
+  STILLWAKE_TRY(in_reach());
   Result<DriverSettings> settings = settle(options);
   STILLWAKE_TRY(settings);
   auto impl = std::make_unique<Impl>();
@@ -156,6 +161,7 @@ DriverCounters Driver::counters() const {
 }
 
 Result<Device*> Driver::device(DeviceIndex index) {
+  STILLWAKE_TRY(in_reach()); // before the lock
   if (!is_open()) {
     return failure(moved_from("Driver"));
   }

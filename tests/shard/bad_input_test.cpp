@@ -2,11 +2,6 @@
 // Wrong input has one defined answer each, and changes nothing.
 #include "tests/shard/stream_work.h"
 
-#include <atomic>
-#include <sys/wait.h>
-#include <thread>
-#include <unistd.h>
-
 namespace stillwake {
 namespace {
 
@@ -229,42 +224,6 @@ TEST_F(BadInput, AnEmulatedDeviceIsAtMostOneTebibyte) {
     options.emulated_memory = size;
     EXPECT_CODE(Driver::open(options), ErrorCode::kInvalidArgument);
   }
-}
-
-TEST_F(BadInput, AForkedChildIsToldAtOnceWhoeverHeldALock) {
-  if (!emulated()) {
-    GTEST_SKIP() << "a process with a CUDA context is not forked";
-  }
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the thread sanitizer has locks of its own, which a fork among threads leaves held";
-#endif
-  Shard shard = make_shard("forked");
-  void* block = allocate(shard, kMiB);
-  std::atomic<bool> stop{false};
-  std::thread transitions([&] {
-    while (!stop) {
-      (void)sleep({&shard});
-      (void)wake({&shard});
-    }
-  });
-  for (int i = 0; i < 10; ++i) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(10); // a child that waits for a lock of a thread that it does not have
-      const auto lost = [](const auto& answer) { return !answer && answer.error().code == ErrorCode::kLost; };
-      const bool all = lost(shard.allocate(kMiB)) && lost(shard.free(block)) && lost(shard.trim()) &&
-                       lost(sleep({&shard})) && lost(wake(*driver_)) && shard.state() == ShardState::kLost;
-      { const Shard gone = std::move(shard); }
-      driver_.reset();
-      _exit(all ? 0 : 1);
-    }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "fork " << i << ", status " << status;
-  }
-  stop = true;
-  transitions.join();
-  ASSERT_OK(wake({&shard}));
 }
 
 } // namespace
