@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/shard.h"
 
+#include "allocator/base/base.h"
 #include "shard/reach.h"
 #include "shard/shard_core.h"
 
@@ -44,15 +45,15 @@ Result<void> Shard::check_usable() const {
 
 Result<void*> Shard::allocate(Bytes size, Stream stream, BlockKind kind) {
   STILLWAKE_TRY(check_usable());
-  return core_->allocate(size, stream, kind);
+  return in_one_piece("allocating", [&] { return core_->allocate(size, stream, kind); });
 }
 Result<void> Shard::free(void* pointer) {
   STILLWAKE_TRY(check_usable());
-  return core_->free(pointer, std::nullopt);
+  return in_one_piece("freeing", [&] { return core_->free(pointer, std::nullopt); });
 }
 Result<void> Shard::free(void* pointer, Stream stream) {
   STILLWAKE_TRY(check_usable());
-  return core_->free(pointer, stream);
+  return in_one_piece("freeing", [&] { return core_->free(pointer, stream); });
 }
 
 const std::string& Shard::name() const { return core().name(); }
@@ -66,11 +67,11 @@ const void* Shard::first_address() const { return core().reservation().base().po
 
 Result<void> Shard::prepare(Prepare how) {
   STILLWAKE_TRY(check_usable());
-  return core_->prepare(how);
+  return in_one_piece("preparing", [&] { return core_->prepare(how); });
 }
 Result<Bytes> Shard::trim() {
   STILLWAKE_TRY(check_usable());
-  return core_->trim();
+  return in_one_piece("trimming", [&] { return core_->trim(); });
 }
 Result<std::byte*> Shard::host_address(const void* pointer) const {
   STILLWAKE_TRY(check_usable());

@@ -60,8 +60,8 @@ public:
   /// A block of at least `size` bytes (1 or more), aligned to 512, for use on `stream` at once and on others after the
   /// usual event. The content is undefined. Any thread, any number at once.
   /// Errors: kInvalidArgument (0 bytes; more than the reservation; a stream of another device), kOutOfDeviceMemory,
-  /// kOutOfHostMemory (no addresses left in the process), kAsleep, kBusy (a transition is under way; or a wake, and the stream is capturing), kCorrupted, kLost. Failure
-  /// changes nothing.
+  /// kOutOfHostMemory (no addresses left in the process), kAsleep, kBusy (a transition is under way; or a wake, and the
+  /// stream is capturing), kCorrupted, kLost. Failure changes nothing.
   [[nodiscard]] Result<void*> allocate(Bytes size, Stream stream = nullptr, BlockKind kind = BlockKind::kShared);
 
   /// Gives a block back; any thread, any state, never waits. Its memory is for later blocks of this shard: the device

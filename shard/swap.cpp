@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // swap: puts one set to sleep while waking another, device by device, all of it or nothing.
+#include "allocator/base/base.h"
 #include "shard/at_once.h"
 #include "shard/device_swap.h"
 #include "shard/memory_shortage.h"
@@ -198,7 +199,8 @@ Result<Report> swap(const ShardSet& outgoing, const ShardSet& incoming, const Sl
   MemoryShortage shortage(out->front()->registry(), clock, wake_options.timeout);
   while (true) {
     std::vector<DeviceNeed> needs;
-    auto swapped = swap_once(*out, *in, sleep_options, wake_options, shortage, needs);
+    auto swapped =
+        in_one_piece("swapping", [&] { return swap_once(*out, *in, sleep_options, wake_options, shortage, needs); });
     if (swapped) {
       swapped->took = clock.now() - begin;
       return swapped;

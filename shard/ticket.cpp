@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/ticket.h"
 
+#include "allocator/base/base.h"
 #include "shard/reach.h"
 #include "shard/waking.h"
 
@@ -28,7 +29,7 @@ bool Ticket::is_done() const {
 }
 Result<Report> Ticket::result() {
   STILLWAKE_TRY(check_usable());
-  return waking_->result();
+  return in_one_piece("settling a wake", [&] { return waking_->result(); });
 }
 
 } // namespace stillwake

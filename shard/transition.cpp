@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/transition.h"
 
+#include "allocator/base/base.h"
 #include "shard/option_checks.h"
 #include "shard/reach.h"
 #include "shard/sleep_stage.h"
@@ -21,9 +22,11 @@ Result<Report> sleep_cores(const std::vector<ShardCore*>& cores, const SleepOpti
   if (cores.empty()) {
     return nothing_to_do(Report::Kind::kSleep);
   }
-  auto stage = SleepStage::prepare(cores, options);
-  STILLWAKE_TRY(stage);
-  return (*stage)->commit();
+  return in_one_piece("sleeping", [&]() -> Result<Report> {
+    auto stage = SleepStage::prepare(cores, options);
+    STILLWAKE_TRY(stage);
+    return (*stage)->commit();
+  });
 }
 
 Result<Report> wake_cores(const std::vector<ShardCore*>& cores, const WakeOptions& options) {
@@ -31,9 +34,11 @@ Result<Report> wake_cores(const std::vector<ShardCore*>& cores, const WakeOption
   if (cores.empty()) {
     return nothing_to_do(Report::Kind::kWake);
   }
-  auto waking = WakeStage::wake(cores, {}, options);
-  STILLWAKE_TRY(waking);
-  return (*waking)->result();
+  return in_one_piece("waking", [&]() -> Result<Report> {
+    auto waking = WakeStage::wake(cores, {}, options);
+    STILLWAKE_TRY(waking);
+    return (*waking)->result();
+  });
 }
 
 Result<std::vector<ShardCore*>> cores_of_some(const ShardSet& set) {
@@ -79,9 +84,11 @@ Result<Report> wake(Driver& driver, const WakeOptions& options) {
 Result<Ticket> wake(const ShardSet& set, const std::vector<Stream>& streams, const WakeOptions& options) {
   auto cores = cores_of_some(set);
   STILLWAKE_TRY(cores);
-  auto waking = WakeStage::wake(*cores, streams, options);
-  STILLWAKE_TRY(waking);
-  return Ticket(std::move(*waking));
+  return in_one_piece("waking", [&]() -> Result<Ticket> {
+    auto waking = WakeStage::wake(*cores, streams, options);
+    STILLWAKE_TRY(waking);
+    return Ticket(std::move(*waking));
+  });
 }
 
 StagedSleep::StagedSleep(std::unique_ptr<SleepStage> stage) : stage_(std::move(stage)) {}
@@ -99,7 +106,7 @@ Result<void> StagedSleep::check_usable() const {
 
 Result<Report> StagedSleep::commit() {
   STILLWAKE_TRY(check_usable());
-  return stage_->commit();
+  return in_one_piece("committing a sleep", [&] { return stage_->commit(); });
 }
 void StagedSleep::abandon() {
   if (check_usable()) {
@@ -110,9 +117,11 @@ void StagedSleep::abandon() {
 Result<StagedSleep> stage_sleep(const ShardSet& set, const SleepOptions& options) {
   auto cores = cores_of_some(set);
   STILLWAKE_TRY(cores);
-  auto stage = SleepStage::prepare(*cores, options);
-  STILLWAKE_TRY(stage);
-  return StagedSleep(std::move(*stage));
+  return in_one_piece("staging a sleep", [&]() -> Result<StagedSleep> {
+    auto stage = SleepStage::prepare(*cores, options);
+    STILLWAKE_TRY(stage);
+    return StagedSleep(std::move(*stage));
+  });
 }
 
 StagedWake::StagedWake(std::unique_ptr<WakeStage> stage) : stage_(std::move(stage)) {}
@@ -136,17 +145,21 @@ void StagedWake::abandon() {
 
 Result<Ticket> StagedWake::commit(const std::vector<Stream>& streams) {
   STILLWAKE_TRY(check_usable());
-  auto waking = stage_->commit(streams);
-  STILLWAKE_TRY(waking);
-  return Ticket(std::move(*waking));
+  return in_one_piece("committing a wake", [&]() -> Result<Ticket> {
+    auto waking = stage_->commit(streams);
+    STILLWAKE_TRY(waking);
+    return Ticket(std::move(*waking));
+  });
 }
 
 Result<StagedWake> stage_wake(const ShardSet& set, const WakeOptions& options) {
   auto cores = cores_of_some(set);
   STILLWAKE_TRY(cores);
-  auto stage = WakeStage::prepare(*cores, options);
-  STILLWAKE_TRY(stage);
-  return StagedWake(std::move(*stage));
+  return in_one_piece("staging a wake", [&]() -> Result<StagedWake> {
+    auto stage = WakeStage::prepare(*cores, options);
+    STILLWAKE_TRY(stage);
+    return StagedWake(std::move(*stage));
+  });
 }
 
 } // namespace stillwake

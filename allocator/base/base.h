@@ -7,6 +7,7 @@
 #include "allocator/base/clock.h"
 #include "allocator/base/dynamic_library.h"
 #include "allocator/base/error.h"
+#include "allocator/base/heap_memory.h"
 #include "allocator/base/hexadecimal.h"
 #include "allocator/base/kept_at_exit.h"
 #include "allocator/base/log.h"

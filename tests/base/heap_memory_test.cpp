@@ -16,7 +16,8 @@ TEST(HeapMemory, AWholeCallAnswersWhatItsWorkDoes) {
 }
 
 TEST(HeapMemory, WithoutMemoryInTheMiddleTheProcessEndsWithASentence) {
-  EXPECT_DEATH(in_one_piece("sleeping", [] { throw std::bad_alloc(); }), "stillwake: sleeping: the heap .* no memory left");
+  EXPECT_DEATH(in_one_piece("sleeping", [] { throw std::bad_alloc(); }),
+               "stillwake: sleeping: the heap .* no memory left");
 }
 
 TEST(HeapMemory, AnOwnersExceptionPasses) {

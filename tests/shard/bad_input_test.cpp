@@ -226,5 +226,23 @@ TEST_F(BadInput, AnEmulatedDeviceIsAtMostOneTebibyte) {
   }
 }
 
+class OwnerWithoutHeap : public ShardOwner {
+public:
+  std::vector<BlockLiveRanges> live_ranges() override { throw std::bad_alloc(); }
+};
+
+TEST_F(BadInput, AHeapWithoutMemoryInTheMiddleEndsTheProcess) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe"; // in a fork every call answers kLost before it does anything
+  OwnerWithoutHeap owner;
+  ShardOptions options;
+  options.name = "owned";
+  options.owner = &owner;
+  Shard shard = make_shard(options);
+  allocate(shard, kMiB);
+  EXPECT_DEATH((void)sleep({&shard}), "stillwake: sleeping: the heap .* no memory left");
+  EXPECT_DEATH((void)stage_sleep({&shard}), "stillwake: staging a sleep: the heap .* no memory left");
+  EXPECT_DEATH((void)shard.prepare(), "stillwake: preparing: the heap .* no memory left");
+}
+
 } // namespace
 } // namespace stillwake

@@ -20,8 +20,9 @@ from ._build import VERSION as __version__
 
 _FOUND = ".".join(torch.__version__.split(".")[:2])
 if _FOUND != _BUILT_FOR:
-    raise ImportError(f"this build of stillwake is for torch {_BUILT_FOR} and found torch {torch.__version__}; build it "
-                      "again beside this torch, in its source tree: pip install --no-build-isolation --force-reinstall .")
+    raise ImportError(f"this build of stillwake is for torch {_BUILT_FOR} and found torch {torch.__version__}; build "
+                      "it again beside this torch, in its source tree: "
+                      "pip install --no-build-isolation --force-reinstall .")
 
 from . import _cpu, errors  # noqa: E402
 

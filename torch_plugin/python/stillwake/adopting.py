@@ -178,7 +178,8 @@ def take_in_strays(shard: Shard, strays: list[tuple[str, Optional[torch.UntypedS
                 stay.append(name)
     stay += [name for name, storage in strays if storage is None]
     if stay:
-        _tell_what_stays(f"{len(stay)} tensors ({', '.join(stay[:3])}{', ...' if len(stay) > 3 else ''}) stay", shard, why)
+        names = ", ".join(stay[:3]) + (", ..." if len(stay) > 3 else "")
+        _tell_what_stays(f"{len(stay)} tensors ({names}) stay", shard, why)
 
 
 def _can_take_in(shard: Shard) -> bool:

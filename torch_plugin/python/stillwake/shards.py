@@ -125,10 +125,10 @@ class Shard:
         Raises `Asleep` for a sleeping shard, `InvalidArgument` when the thread is inside it already or another thread
         leaves it. What no operator makes is not seen: on the emulated driver the buffers of a `copy.deepcopy` stay
         outside, and a random state (`torch.get_rng_state`) or a buffer of mkldnn is inside and does not raise; leave
-        them alone while it sleeps. When the device is full, what leaves the block is `OutOfMemory`, which is a `torch.OutOfMemoryError`,
-        too. On a GPU the shard does not sleep while a thread is inside (`Busy`), entering waits for a wake that is
-        under way, and where PyTorch has no pools (another allocator than its own caching one) it is an
-        `InvalidArgument`.
+        them alone while it sleeps. When the device is full, what leaves the block is `OutOfMemory`, which is a
+        `torch.OutOfMemoryError`, too. On a GPU the shard does not sleep while a thread is inside (`Busy`), entering
+        waits for a wake that is under way, and where PyTorch has no pools (another allocator than its own caching one)
+        it is an `InvalidArgument`.
         """
         return _Pool(self)
 
@@ -149,8 +149,8 @@ class Shard:
         self._raw.prepare(arguments.flag(background, "background"))
 
     def trim(self) -> int:
-        """Gives pinned host memory that no sleeping page needs back to the system; answers the bytes. While host views of
-        a sleeping shard are in use it gives nothing."""
+        """Gives pinned host memory that no sleeping page needs back to the system; answers the bytes. While host views
+        of a sleeping shard are in use it gives nothing."""
         return self._raw.trim()
 
     def close(self) -> None:

@@ -175,8 +175,8 @@ class _Scopes:
     """How many `awake` scopes each shard is in, and which shards one of them woke."""
 
     def __init__(self) -> None:
-        # Held through the transition: nobody enters between the decision to sleep and the sleep. A finalizer of the same
-        # thread may.
+        # Held through the transition: nobody enters between the decision to sleep and the sleep. A finalizer of the
+        # same thread may.
         self._lock = threading.RLock()
         self._inside: dict[Shard, int] = {}
         self._woken: set[Shard] = set()
