@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds on a machine with a GPU and runs what needs one: the gpu suites, the demo, the benchmarks, PyTorch; the tables
-# come last. DEVICES=2 adds what needs two GPUs.
-# usage: scripts/gpu_check.sh OUT [WEIGHTS [DEMO_COPIES [DEVICES]]]   STEPS="tests demo bench torch" chooses; OUT is a folder.
+# come last. DEVICES=2 adds what needs two GPUs. The step "sanitize" runs small parts of the suites under compute-sanitizer.
+# usage: scripts/gpu_check.sh OUT [WEIGHTS [DEMO_COPIES [DEVICES]]]   STEPS="tests sanitize demo bench torch" chooses; OUT is
+# a folder.
 set -u
 out=${1:?usage: scripts/gpu_check.sh OUT [WEIGHTS [DEMO_COPIES [DEVICES]]]}
 weights=${2:-}
 copies=${3:-1}
 devices=${4:-${DEVICES:-1}}
-steps=${STEPS:-tests demo bench torch}
+steps=${STEPS:-tests sanitize demo bench torch}
 build=build-gpu
 mkdir -p "$out"
 export STILLWAKE_DRIVER=cuda NCCL_NVLS_ENABLE=0
@@ -26,6 +27,20 @@ case " $steps " in *" tests "*)
   meson test -C $build --suite gpu "${other[@]}" --print-errorlogs --num-processes 1 >"$out/gpu.log" 2>&1 || failed=1
   cp $build/meson-logs/testlog.txt "$out/gpu_tests.log"
   grep -E '^ *[0-9]+/[0-9]+ |FAILED  \]' "$out/gpu.log" | cut -c1-200 ;;
+esac
+case " $steps " in *" sanitize "*)
+  say "compute-sanitizer"
+  # Errors that calls answer are what many tests are about: it looks at kernels and copies only.
+  sanitize() {
+    local name=$1 && shift
+    timeout 200 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 "$@" >"$out/sanitize_$name.log" 2>&1
+    local status=$?
+    printf '%-12s status %s  %s\n' "$name" $status "$(grep -c 'OK ]' "$out/sanitize_$name.log") tests, $(tail -1 "$out/sanitize_$name.log")"
+    [ $status = 0 ] || failed=1
+  }
+  sanitize transfer $build/tests/transfer/transfer_tests
+  sanitize shard $build/tests/shard/shard_tests --gtest_filter='ShardTest.*:Content.*:PageSuppl*:Swaps.*:Staged.*:LiveRanges.*'
+  [ -z "$weights" ] || sanitize demo $build/examples/zero_pointer_wake --weights "$weights" --cycles 1 ;;
 esac
 case " $steps " in *" demo "*)
   if [ -n "$weights" ]; then
