@@ -134,7 +134,7 @@ Result<void> ShardCore::unpin_unneeded() {
     }
   }
   auto job = mirror_->arrange(kept, Pages(0));
-  const Result<void> unpinned = job ? (*job)->finish() : Result<void>(failure(job.error()));
+  Result<void> unpinned = job ? (*job)->finish() : Result<void>(failure(job.error()));
   forget_unpinned(); // of blocks that are gone
   kept_ = pages_.kept(kept_end_);
   return unpinned;
