@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C calls for the driver and for the host memory of all shards, and the names of numbers.
 #include "shard/c_api_handles.h"
-#include "shard/reach.h"
 
 #include <fmt/format.h>
 

@@ -3,6 +3,7 @@
 // is an answer and not a crash.
 #pragma once
 
+#include "allocator/base/base.h"
 #include "shard/c_api_guard.h"
 #include "shard/c_api_owner.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C calls for sleep, wake and swap, and for their halves.
 #include "shard/c_api_handles.h"
-#include "shard/reach.h"
 
 #include <fmt/format.h>
 

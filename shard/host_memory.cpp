@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/host_memory.h"
 
-#include "shard/reach.h"
+#include "allocator/base/base.h"
 #include "shard/registry.h"
 
 namespace stillwake {

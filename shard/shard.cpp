@@ -2,7 +2,6 @@
 #include "shard/shard.h"
 
 #include "allocator/base/base.h"
-#include "shard/reach.h"
 #include "shard/shard_core.h"
 
 namespace stillwake {

@@ -73,8 +73,6 @@ public:
   void forget_unsaved();
   /// After a mirror that could not be arranged: forgets the backing of pages that it lost.
   void forget_unpinned();
-  /// While asleep: gives back the pinned pieces that no sleeping page needs. The transition is held.
-  Result<void> unpin_unneeded();
   void check_invariants() const;
 
   // Any thread.
@@ -116,6 +114,8 @@ private:
   void note_unsaved(const void* block, Bytes size);
   Result<void*> allocate_unusual(Result<void*> block, Stream stream);
   Result<void> pin_live_pages(const std::vector<BlockLiveRanges>& told);
+  /// While asleep: gives back the pinned pieces that no sleeping page needs. The transition is held.
+  Result<void> unpin_unneeded();
   Result<Pages> page_of_sleeping(const void* pointer, Bytes size) const;
   Result<void> check_page_kept(Pages page) const;
 

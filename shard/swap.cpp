@@ -5,7 +5,6 @@
 #include "shard/device_swap.h"
 #include "shard/memory_shortage.h"
 #include "shard/option_checks.h"
-#include "shard/reach.h"
 #include "shard/sleep_stage.h"
 #include "shard/transition.h"
 #include "shard/wake_stage.h"

@@ -2,7 +2,6 @@
 #include "shard/ticket.h"
 
 #include "allocator/base/base.h"
-#include "shard/reach.h"
 #include "shard/waking.h"
 
 namespace stillwake {

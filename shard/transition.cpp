@@ -3,7 +3,6 @@
 
 #include "allocator/base/base.h"
 #include "shard/option_checks.h"
-#include "shard/reach.h"
 #include "shard/sleep_stage.h"
 #include "shard/wake_stage.h"
 

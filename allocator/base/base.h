@@ -9,6 +9,7 @@
 #include "allocator/base/error.h"
 #include "allocator/base/heap_memory.h"
 #include "allocator/base/hexadecimal.h"
+#include "allocator/base/in_reach.h"
 #include "allocator/base/kept_at_exit.h"
 #include "allocator/base/log.h"
 #include "allocator/base/moved_from.h"

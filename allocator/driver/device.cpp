@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/device.h"
 
+#include "allocator/base/base.h"
+
 #include <array>
 #include <utility>
 
@@ -14,11 +16,7 @@ int attribute(DriverTable& table, CUdevice handle, CUdevice_attribute which) {
 }
 
 Result<void> push(Device& device) {
-  if (driver_is_out_of_reach()) {
-    return failure(
-        ErrorCode::kLost,
-        "the process is exiting, or was forked from one that has the driver open: the driver cannot be used");
-  }
+  STILLWAKE_TRY(in_reach());
   return STILLWAKE_CALL(device.table(), "entering the device's context", cuCtxPushCurrent, device.context());
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/driver.h"
 
+#include "allocator/base/base.h"
 #include "allocator/driver/device.h"
 #include "allocator/driver/driver_settings.h"
 #include "allocator/driver/driver_table.h"
@@ -32,14 +33,6 @@ struct Driver::Impl {
 };
 
 namespace {
-
-Result<void> in_reach() {
-  if (driver_is_out_of_reach()) {
-    return failure(ErrorCode::kLost, "the process is exiting, or was forked from one that has a driver open; start "
-                                     "processes anew (spawn instead of fork)");
-  }
-  return {};
-}
 
 constexpr const char* kHowToEmulate = "; to try without a GPU set STILLWAKE_DRIVER=emulated";
 

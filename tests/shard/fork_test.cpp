@@ -24,9 +24,18 @@ protected:
       GTEST_SKIP() << "the thread sanitizer has locks of its own, which a fork among threads leaves held";
     }
   }
+  /// A shard whose one block, `block_` of kSize, holds a pattern.
+  Shard make_filled() {
+    Shard shard = make_shard();
+    block_ = allocate(shard, kSize);
+    fill(block_, 1, kSize);
+    return shard;
+  }
   template <class Answer> static bool is_lost(const Answer& answer) {
     return !answer && answer.error().code == ErrorCode::kLost;
   }
+
+  void* block_ = nullptr;
 };
 
 TEST_F(Fork, AChildIsToldAtOnceWhoeverHeldALock) {
@@ -55,9 +64,7 @@ TEST_F(Fork, AChildIsToldAtOnceWhoeverHeldALock) {
 }
 
 TEST_F(Fork, ATicketIsLostThoughAThreadWaitsInIt) {
-  Shard shard = make_shard();
-  void* block = allocate(shard, kSize);
-  fill(block, 1, kSize);
+  Shard shard = make_filled();
   ASSERT_OK(sleep({&shard}));
   auto ticket = wake({&shard}, std::vector<Stream>());
   ASSERT_OK(ticket);
@@ -66,7 +73,7 @@ TEST_F(Fork, ATicketIsLostThoughAThreadWaitsInIt) {
     ASSERT_NE(held, nullptr);
     const RankedLock lock = held->lock(); // as whoever waits for the verdict holds it
     EXPECT_TRUE(holds_in_child([&] { return is_lost(ticket->wait(nullptr)); }));
-    EXPECT_TRUE(holds_in_child([&] { return is_lost(ticket->wait(nullptr, block, kMiB)); }));
+    EXPECT_TRUE(holds_in_child([&] { return is_lost(ticket->wait(nullptr, block_, kMiB)); }));
     EXPECT_TRUE(holds_in_child([&] { return is_lost(ticket->result()); }));
     EXPECT_TRUE(holds_in_child([&] { return ticket->is_done(); })) << "nothing is there to wait for";
     EXPECT_TRUE(holds_in_child([&] {
@@ -76,13 +83,11 @@ TEST_F(Fork, ATicketIsLostThoughAThreadWaitsInIt) {
   }
   ASSERT_OK(ticket->result());
   EXPECT_TRUE(holds_in_child([&] { return is_lost(ticket->wait(nullptr)) && is_lost(ticket->result()); }));
-  EXPECT_TRUE(holds(block, 1, kSize));
+  EXPECT_TRUE(holds(block_, 1, kSize));
 }
 
 TEST_F(Fork, AStagedSleepIsTheParentsAlone) {
-  Shard shard = make_shard();
-  void* block = allocate(shard, kSize);
-  fill(block, 1, kSize);
+  Shard shard = make_filled();
   auto staged = stage_sleep({&shard});
   ASSERT_OK(staged);
   EXPECT_TRUE(holds_in_child([&] { return is_lost(staged->commit()); }));
@@ -93,16 +98,14 @@ TEST_F(Fork, AStagedSleepIsTheParentsAlone) {
     return shard.core().stored_state() == ShardState::kStagedSleep;
   }));
   EXPECT_EQ(shard.state(), ShardState::kStagedSleep);
-  EXPECT_TRUE(holds(block, 1, kSize));
+  EXPECT_TRUE(holds(block_, 1, kSize));
   ASSERT_OK(staged->commit());
   ASSERT_OK(wake({&shard}));
-  EXPECT_TRUE(holds(block, 1, kSize));
+  EXPECT_TRUE(holds(block_, 1, kSize));
 }
 
 TEST_F(Fork, AStagedWakeIsTheParentsAlone) {
-  Shard shard = make_shard();
-  void* block = allocate(shard, kSize);
-  fill(block, 1, kSize);
+  Shard shard = make_filled();
   ASSERT_OK(sleep({&shard}));
   auto staged = stage_wake({&shard});
   ASSERT_OK(staged);
@@ -116,7 +119,7 @@ TEST_F(Fork, AStagedWakeIsTheParentsAlone) {
   auto ticket = staged->commit();
   ASSERT_OK(ticket);
   ASSERT_OK(ticket->result());
-  EXPECT_TRUE(holds(block, 1, kSize));
+  EXPECT_TRUE(holds(block_, 1, kSize));
 }
 
 TEST_F(Fork, EveryOtherCallIsLostToo) {

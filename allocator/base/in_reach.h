@@ -3,7 +3,8 @@
 // thread that is not there.
 #pragma once
 
-#include "allocator/base/base.h"
+#include "allocator/base/process_exit.h"
+#include "allocator/base/result.h"
 
 namespace stillwake {
 
