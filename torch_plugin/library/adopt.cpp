@@ -51,7 +51,7 @@ void check(const NamedStorage& named, TensorShard& shard) {
     return;
   }
   if (c10::impl::cow::is_cow_data_ptr(storage._mutable_data_ptr_no_checks())) {
-    c10::impl::cow::materialize_cow_storage(storage); // a lazy clone gets bytes of its own, as any write would give it
+    (void)storage.mutable_data_ptr(); // a lazy clone gets bytes of its own, as any write gives it
   }
   if (storage.received_cuda()) {
     refuse(named, shard, "its memory belongs to another process");
