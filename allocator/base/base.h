@@ -2,6 +2,7 @@
 // The base layer in one include: units, errors, results, clock, log, cleanup, checks, locks, threads, libraries.
 #pragma once
 
+#include "allocator/base/cgroup_limit.h"
 #include "allocator/base/check.h"
 #include "allocator/base/cleanup.h"
 #include "allocator/base/clock.h"
@@ -12,6 +13,7 @@
 #include "allocator/base/in_reach.h"
 #include "allocator/base/kept_at_exit.h"
 #include "allocator/base/log.h"
+#include "allocator/base/memory_room.h"
 #include "allocator/base/moved_from.h"
 #include "allocator/base/process_exit.h"
 #include "allocator/base/ranked_mutex.h"

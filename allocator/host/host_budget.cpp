@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/host/host_budget.h"
 
-#include "allocator/host/cgroup_limit.h"
-
 #include <algorithm>
 #include <utility>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/host/host_budget.h"
-#include "tests/host/cgroup_files.h"
+#include "tests/base/system_files.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace stillwake {
 namespace {
 
 TEST(HostBudget, TakesAllOrNothingOfWhatTheUserGave) {
-  const CgroupFiles none;
+  const SystemFiles none;
   HostBudget budget(kMiB * 10, none.root());
   EXPECT_EQ(budget.limit(), kMiB * 10);
   ASSERT_TRUE(budget.take(kMiB * 6));
@@ -31,7 +31,7 @@ TEST(HostBudget, TakesAllOrNothingOfWhatTheUserGave) {
 }
 
 TEST(HostBudget, WithoutAnyLimitItOnlyCounts) {
-  const CgroupFiles none;
+  const SystemFiles none;
   HostBudget budget(std::nullopt, none.root());
   EXPECT_FALSE(budget.limit());
   EXPECT_TRUE(budget.take(kGiB * 100000));
@@ -39,7 +39,7 @@ TEST(HostBudget, WithoutAnyLimitItOnlyCounts) {
 }
 
 TEST(HostBudget, TheGroupsLimitIsHardAndNamesItsFolder) {
-  CgroupFiles files;
+  SystemFiles files;
   files.write("/proc/self/cgroup", "0::/job\n");
   files.write("/sys/fs/cgroup/job/memory.max", std::to_string((kMiB * 8).count()));
   HostBudget budget(kMiB * 10, files.root());
@@ -52,7 +52,7 @@ TEST(HostBudget, TheGroupsLimitIsHardAndNamesItsFolder) {
 }
 
 TEST(HostBudget, WhatOtherRanksOfTheGroupHoldIsNotFree) {
-  CgroupFiles files;
+  SystemFiles files;
   files.write("/proc/self/cgroup", "0::/job\n");
   files.write("/sys/fs/cgroup/job/memory.max", std::to_string((kMiB * 8).count()));
   files.write("/sys/fs/cgroup/job/memory.current", std::to_string((kMiB * 5).count()));
@@ -63,7 +63,7 @@ TEST(HostBudget, WhatOtherRanksOfTheGroupHoldIsNotFree) {
 }
 
 TEST(HostBudget, ALimitBelowWhatIsTakenTakesNothingAway) {
-  const CgroupFiles none;
+  const SystemFiles none;
   HostBudget budget(kMiB * 10, none.root());
   ASSERT_TRUE(budget.take(kMiB * 6));
   budget.set_limit(kMiB * 2);
@@ -75,7 +75,7 @@ TEST(HostBudget, ALimitBelowWhatIsTakenTakesNothingAway) {
 }
 
 TEST(HostBudget, ThreadsNeverTakeMoreThanThereIs) {
-  const CgroupFiles none;
+  const SystemFiles none;
   HostBudget budget(Bytes(1000), none.root());
   std::atomic<int> taken{0};
   std::vector<std::thread> threads;

@@ -175,4 +175,14 @@ std::optional<std::string> over_file_limit(const std::string& path, std::uint64_
          "; lift it with `ulimit -f unlimited`";
 }
 
+std::optional<std::string> over_memory_room(const std::string& path, Bytes size, const std::string& system_root) {
+  constexpr Bytes kForTheProcess = kMiB * 64;
+  const auto room = memory_room(system_root);
+  if (!room || size + kForTheProcess <= room->free) {
+    return std::nullopt;
+  }
+  return path + " needs " + exact(size) + " more, and " + room->whose + " has " + exact(room->free) +
+         " left, of which " + readable(kForTheProcess) + " are kept for the processes themselves";
+}
+
 } // namespace stillwake::emulation

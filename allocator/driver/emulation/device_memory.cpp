@@ -33,8 +33,10 @@ const std::vector<std::uint64_t>& pattern_page() {
 
 } // namespace
 
-DeviceMemory::DeviceMemory(int file, std::string path, DeviceIndex device, std::shared_ptr<Ledger> ledger)
-    : file_(file), path_(std::move(path)), device_(device), ledger_(std::move(ledger)) {}
+DeviceMemory::DeviceMemory(int file, std::string path, DeviceIndex device, std::shared_ptr<Ledger> ledger,
+                           std::string system_root)
+    : file_(file), path_(std::move(path)), device_(device), ledger_(std::move(ledger)),
+      system_root_(std::move(system_root)) {}
 
 DeviceMemory::~DeviceMemory() { ::close(file_); }
 
@@ -50,23 +52,31 @@ CUresult DeviceMemory::take(Bytes size, Claim& claim) {
     if (!taken) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    const int error = fill(*taken);
-    if (error == 0) {
-      claim = *taken;
-      return CUDA_SUCCESS;
+    std::optional<std::string> refusal = over_limits(*taken);
+    if (!refusal) {
+      const int error = fill(*taken);
+      if (error == 0) {
+        claim = *taken;
+        return CUDA_SUCCESS;
+      }
+      refusal = no_room(file_, path_, size, error);
     }
     give_back(*taken);
-    const auto limit = over_file_limit(path_, taken->offset + size.count());
-    note_refusal(limit ? *limit : no_room(file_, path_, size, error));
+    note_refusal(*refusal);
   } while (ledger_->take_back_from_the_dead()); // the system is full, though the device is not
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// What the system would answer with the end of the process: asked first.
+std::optional<std::string> DeviceMemory::over_limits(const Claim& claim) const {
+  if (auto limit = over_file_limit(path_, claim.offset + claim.size.count())) {
+    return limit;
+  }
+  return pattern_ ? over_memory_room(path_, claim.size, system_root_) : std::nullopt; // unfilled, it takes nothing yet
+}
+
 // The system's error, 0 for success.
 int DeviceMemory::fill(const Claim& claim) {
-  if (over_file_limit(path_, claim.offset + claim.size.count())) {
-    return EFBIG;
-  }
   if (!pattern_) {
     // The space must be there, or touching it would be SIGBUS on a full file system.
     return ledger_->shared() ? allocate_space(file_, claim.offset, claim.size) : 0;

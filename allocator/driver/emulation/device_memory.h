@@ -10,14 +10,16 @@
 #include <atomic>
 #include <cuda.h>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace stillwake::emulation {
 
 class DeviceMemory {
 public:
-  /// Takes over the file, which sentences call `path`; the ledger counts for the device of this index.
-  DeviceMemory(int file, std::string path, DeviceIndex device, std::shared_ptr<Ledger> ledger);
+  /// Takes over the file, which sentences call `path`; the ledger counts for the device of this index. /proc and /sys
+  /// are read below `system_root`.
+  DeviceMemory(int file, std::string path, DeviceIndex device, std::shared_ptr<Ledger> ledger, std::string system_root);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
@@ -38,12 +40,14 @@ public:
   void give_back(const Claim& claim);
 
 private:
+  std::optional<std::string> over_limits(const Claim& claim) const;
   int fill(const Claim& claim);
 
   const int file_;
   const std::string path_;
   const DeviceIndex device_;
   const std::shared_ptr<Ledger> ledger_;
+  const std::string system_root_;
   std::atomic<bool> pattern_{true};
 };
 

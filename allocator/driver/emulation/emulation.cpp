@@ -46,7 +46,8 @@ Result<std::unique_ptr<Emulation>> Emulation::create(const EmulationOptions& opt
       return failure(std::move(file).error());
     }
     std::string path = shared ? shared->device_path(DeviceIndex(device)) : "the memory file of an emulated device";
-    memories.push_back(std::make_shared<emulation::DeviceMemory>(*file, std::move(path), DeviceIndex(device), ledger));
+    memories.push_back(std::make_shared<emulation::DeviceMemory>(*file, std::move(path), DeviceIndex(device), ledger,
+                                                                 options.system_root));
   }
   return std::unique_ptr<Emulation>(new Emulation(std::make_unique<State>(std::move(memories), std::move(shared))));
 }

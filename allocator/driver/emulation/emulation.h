@@ -16,8 +16,9 @@ namespace stillwake {
 
 struct EmulationOptions {
   int devices = 1;
-  Bytes memory = kGiB * 8; ///< capacity of each device
-  std::string share;       ///< Empty: private to this process. Else letters, digits, - and _, at most 64.
+  Bytes memory = kGiB * 8;      ///< capacity of each device
+  std::string share;            ///< Empty: private to this process. Else letters, digits, - and _, at most 64.
+  std::string system_root = {}; ///< where /proc and /sys are read; "" but in tests
 };
 
 /// What a CPU twin of a kernel gets: the launch geometry and the parameters as cuLaunchKernel got them (copied). The

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CgroupFiles is a folder that stands in for / with the files of control groups that a test writes.
+// SystemFiles is a folder that stands in for / with the files of /proc and /sys that a test writes.
 #pragma once
 
 #include <filesystem>
@@ -10,16 +10,16 @@
 
 namespace stillwake {
 
-class CgroupFiles {
+class SystemFiles {
 public:
-  CgroupFiles() : root_((std::filesystem::temp_directory_path() / "stillwake-cgroup-XXXXXX").string()) {
+  SystemFiles() : root_((std::filesystem::temp_directory_path() / "stillwake-system-XXXXXX").string()) {
     if (mkdtemp(root_.data()) == nullptr) {
       throw std::runtime_error("no folder for a test");
     }
   }
-  ~CgroupFiles() { std::filesystem::remove_all(root_); }
-  CgroupFiles(const CgroupFiles&) = delete;
-  CgroupFiles& operator=(const CgroupFiles&) = delete;
+  ~SystemFiles() { std::filesystem::remove_all(root_); }
+  SystemFiles(const SystemFiles&) = delete;
+  SystemFiles& operator=(const SystemFiles&) = delete;
 
   const std::string& root() const { return root_; }
   void write(const std::string& path, const std::string& text) {

@@ -3,7 +3,7 @@
 // one that leaves the least room. Both versions of control groups are read.
 #pragma once
 
-#include "allocator/base/base.h"
+#include "allocator/base/units.h"
 
 #include <optional>
 #include <string>

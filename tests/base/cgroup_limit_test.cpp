@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/host/cgroup_limit.h"
-#include "tests/host/cgroup_files.h"
+#include "allocator/base/cgroup_limit.h"
+#include "tests/base/system_files.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@ namespace stillwake {
 namespace {
 
 TEST(CgroupLimit, Version2TakesTheTightestOfTheGroupAndThoseAbove) {
-  CgroupFiles files;
+  SystemFiles files;
   files.write("/proc/self/cgroup", "0::/a/b\n");
   files.write("/sys/fs/cgroup/a/b/memory.max", "max\n");
   files.write("/sys/fs/cgroup/a/memory.max", "1000000\n");
@@ -21,7 +21,7 @@ TEST(CgroupLimit, Version2TakesTheTightestOfTheGroupAndThoseAbove) {
 }
 
 TEST(CgroupLimit, WhatOthersOfTheGroupHoldCountsButFilePagesDoNot) {
-  CgroupFiles files;
+  SystemFiles files;
   files.write("/proc/self/cgroup", "0::/\n");
   files.write("/sys/fs/cgroup/memory.max", "1000\n");
   files.write("/sys/fs/cgroup/memory.current", "900\n");
@@ -33,7 +33,7 @@ TEST(CgroupLimit, WhatOthersOfTheGroupHoldCountsButFilePagesDoNot) {
 }
 
 TEST(CgroupLimit, TheGroupWithLeastRoomWinsOverTheSmallestLimit) {
-  CgroupFiles files;
+  SystemFiles files;
   files.write("/proc/self/cgroup", "0::/a\n");
   files.write("/sys/fs/cgroup/a/memory.max", "1000\n");
   files.write("/sys/fs/cgroup/memory.max", "2000\n");
@@ -45,7 +45,7 @@ TEST(CgroupLimit, TheGroupWithLeastRoomWinsOverTheSmallestLimit) {
 }
 
 TEST(CgroupLimit, Version1AndItsAbsurdNumberForNoLimit) {
-  CgroupFiles files;
+  SystemFiles files;
   files.write("/proc/self/cgroup", "5:cpu:/x\n4:hugetlb,memory:/box/inner\n0::/\n");
   files.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_FALSE(read_cgroup_limit(files.root()));
@@ -59,7 +59,7 @@ TEST(CgroupLimit, Version1AndItsAbsurdNumberForNoLimit) {
 }
 
 TEST(CgroupLimit, InAContainerThePathOfTheHostIsNotThereButTheMountsOwnFolderIs) {
-  CgroupFiles files;
+  SystemFiles files;
   files.write("/proc/self/cgroup", "0::/kubepods/pod17/abc\n");
   files.write("/sys/fs/cgroup/memory.max", "4096\n");
   ASSERT_TRUE(read_cgroup_limit(files.root()));
@@ -69,7 +69,7 @@ TEST(CgroupLimit, InAContainerThePathOfTheHostIsNotThereButTheMountsOwnFolderIs)
 }
 
 TEST(CgroupLimit, OddFilesAreNoLimit) {
-  CgroupFiles files;
+  SystemFiles files;
   EXPECT_FALSE(read_cgroup_limit(files.root()));
   files.write("/proc/self/cgroup", "nonsense\n::\n0::\n0::relative\n:memory:\n0::/a\n");
   EXPECT_FALSE(read_cgroup_limit(files.root()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/host/cgroup_limit.h"
+#include "allocator/base/cgroup_limit.h"
 
 #include <charconv>
 #include <fstream>
