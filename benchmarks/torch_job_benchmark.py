@@ -346,6 +346,7 @@ def main():
             step_while_awake(table, device)
             importing(table, 3)
     finally:
+        gc.collect()  # FSDP2's modules are cycles that hold the group, whose threads must end before the interpreter
         dist.destroy_process_group()
     return 0
 

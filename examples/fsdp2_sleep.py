@@ -8,6 +8,7 @@ and losses, parameters, optimizer state and EMA equal to the control run's, bit 
 """
 import argparse
 import copy
+import gc
 import os
 import sys
 import tempfile
@@ -131,6 +132,36 @@ def total(count, group):
     return sum(told)
 
 
+def run(device, text, steps):
+    """Both runs, and what they are compared by; the exit status."""
+    say(sw.driver())
+    control = Training(device, text)
+    wanted = control_run(control, steps)
+    training = Training(device, text)
+    with tempfile.TemporaryDirectory() as own:
+        folder = [own]
+        dist.broadcast_object_list(folder)
+        losses, changed, pointers = sleeping_run(training, steps, folder[0])
+        saved = {"model": copy.deepcopy(training.model.state_dict())}
+        dcp.load(saved, checkpoint_id=folder[0])
+        dist.barrier()
+    mine, other = training.state(), control.state()
+    mine |= {f"checkpoint.{name}": value._local_tensor for name, value in saved["model"].items()}
+    other |= {f"checkpoint.{name}": value._local_tensor for name, value in training.model.state_dict().items()}
+    different = sum(not torch.equal(value, other[name]) for name, value in mine.items())
+    different_losses = sum(a != b for a, b in zip(losses, wanted))
+    changed, pointers, different, compared, different_losses = (
+        total(count, None) for count in (changed, pointers, different, len(mine), different_losses))
+    say("step   loss        control run")
+    for number, (loss, reference) in enumerate(zip(losses, wanted)):
+        say(f"{number:4}   {loss:.8f}  {reference:.8f}")
+    say(f"pointers changed: {changed} of {pointers}")
+    say(f"tensors different from the control run: {different} of {compared} "
+        "(parameters, optimizer state, EMA, checkpoint)")
+    say(f"losses different from the control run: {different_losses} of {steps * dist.get_world_size()}")
+    return 1 if changed or different or different_losses else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=6)
@@ -157,33 +188,10 @@ def main():
         torch.cuda.set_device(device)
     dist.init_process_group("gloo" if emulated else "cpu:gloo,cuda:nccl")
     try:
-        say(sw.driver())
-        control = Training(device, text)
-        wanted = control_run(control, options.steps)
-        training = Training(device, text)
-        with tempfile.TemporaryDirectory() as own:
-            folder = [own]
-            dist.broadcast_object_list(folder)
-            losses, changed, pointers = sleeping_run(training, options.steps, folder[0])
-            saved = {"model": copy.deepcopy(training.model.state_dict())}
-            dcp.load(saved, checkpoint_id=folder[0])
-            dist.barrier()
-        mine, other = training.state(), control.state()
-        mine |= {f"checkpoint.{name}": value._local_tensor for name, value in saved["model"].items()}
-        other |= {f"checkpoint.{name}": value._local_tensor for name, value in training.model.state_dict().items()}
-        different = sum(not torch.equal(value, other[name]) for name, value in mine.items())
-        different_losses = sum(a != b for a, b in zip(losses, wanted))
-        changed, pointers, different, compared, different_losses = (
-            total(count, None) for count in (changed, pointers, different, len(mine), different_losses))
-        say("step   loss        control run")
-        for number, (loss, reference) in enumerate(zip(losses, wanted)):
-            say(f"{number:4}   {loss:.8f}  {reference:.8f}")
-        say(f"pointers changed: {changed} of {pointers}")
-        say(f"tensors different from the control run: {different} of {compared} "
-            "(parameters, optimizer state, EMA, checkpoint)")
-        say(f"losses different from the control run: {different_losses} of {options.steps * dist.get_world_size()}")
-        return 1 if changed or different or different_losses else 0
+        return run(device, text, options.steps)
     finally:
+        # FSDP2's modules are cycles that hold the group. Its threads must end before the interpreter does.
+        gc.collect()
         dist.destroy_process_group()
 
 

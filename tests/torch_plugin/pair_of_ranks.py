@@ -3,6 +3,7 @@
 both answers."""
 import datetime
 import faulthandler
+import gc
 import shutil
 import tempfile
 import traceback
@@ -25,6 +26,12 @@ def join(rank, count, folder):
                             rank=rank, world_size=count, timeout=datetime.timedelta(seconds=TIMEOUT))
 
 
+def leave():
+    """Ends what `join` began. FSDP2's modules are cycles that hold the group, and its threads must end before Python."""
+    gc.collect()
+    dist.destroy_process_group()
+
+
 def _serve(rank, folder, pipe):
     faulthandler.enable()
     torch.set_num_threads(1)
@@ -38,7 +45,7 @@ def _serve(rank, folder, pipe):
             pipe.send((False, traceback.format_exc()))
         finally:
             faulthandler.cancel_dump_traceback_later()
-    dist.destroy_process_group()
+    leave()
 
 
 class OneRank:
@@ -52,7 +59,7 @@ class OneRank:
         return [function(*arguments)]
 
     def close(self):
-        dist.destroy_process_group()
+        leave()
         shutil.rmtree(self._folder)
 
 
