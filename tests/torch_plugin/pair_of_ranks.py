@@ -27,7 +27,7 @@ def join(rank, count, folder):
 
 
 def leave():
-    """Ends what `join` began. FSDP2's modules are cycles that hold the group, and its threads must end before Python."""
+    """Ends what `join` began. FSDP2's modules are cycles that hold the group; its threads must end before Python."""
     gc.collect()
     dist.destroy_process_group()
 
