@@ -13,7 +13,6 @@
 #include "allocator/base/in_reach.h"
 #include "allocator/base/kept_at_exit.h"
 #include "allocator/base/log.h"
-#include "allocator/base/memory_room.h"
 #include "allocator/base/moved_from.h"
 #include "allocator/base/process_exit.h"
 #include "allocator/base/ranked_mutex.h"

@@ -175,14 +175,15 @@ std::optional<std::string> over_file_limit(const std::string& path, std::uint64_
          "; lift it with `ulimit -f unlimited`";
 }
 
-std::optional<std::string> over_memory_room(const std::string& path, Bytes size, const std::string& system_root) {
+std::optional<std::string> over_group_limit(const std::string& path, Bytes size, const std::string& system_root) {
   constexpr Bytes kForTheProcess = kMiB * 64;
-  const auto room = memory_room(system_root);
-  if (!room || size + kForTheProcess <= room->free) {
+  const auto group = read_cgroup_limit(system_root);
+  if (!group || size + kForTheProcess <= group->room()) {
     return std::nullopt;
   }
-  return path + " needs " + exact(size) + " more, and " + room->whose + " has " + exact(room->free) +
-         " left, of which " + readable(kForTheProcess) + " are kept for the processes themselves";
+  return path + " needs " + exact(size) + " more, and the control group " + group->folder + " has " +
+         exact(group->room()) + " left of " + readable(group->limit) + ", of which " + readable(kForTheProcess) +
+         " are kept for the processes themselves";
 }
 
 } // namespace stillwake::emulation

@@ -72,7 +72,7 @@ std::optional<std::string> DeviceMemory::over_limits(const Claim& claim) const {
   if (auto limit = over_file_limit(path_, claim.offset + claim.size.count())) {
     return limit;
   }
-  return pattern_ ? over_memory_room(path_, claim.size, system_root_) : std::nullopt; // unfilled, it takes nothing yet
+  return pattern_ ? over_group_limit(path_, claim.size, system_root_) : std::nullopt; // unfilled, it takes nothing yet
 }
 
 // The system's error, 0 for success.
