@@ -52,17 +52,14 @@ CUresult DeviceMemory::take(Bytes size, Claim& claim) {
     if (!taken) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    std::optional<std::string> refusal = over_limits(*taken);
-    if (!refusal) {
-      const int error = fill(*taken);
-      if (error == 0) {
-        claim = *taken;
-        return CUDA_SUCCESS;
-      }
-      refusal = no_room(file_, path_, size, error);
+    const std::optional<std::string> limit = over_limits(*taken);
+    const int error = limit ? 0 : fill(*taken);
+    if (!limit && error == 0) {
+      claim = *taken;
+      return CUDA_SUCCESS;
     }
-    give_back(*taken);
-    note_refusal(*refusal);
+    give_back(*taken); // before what is free is read: the part that was filled is free as well
+    note_refusal(limit ? *limit : no_room(file_, path_, size, error));
   } while (ledger_->take_back_from_the_dead()); // the system is full, though the device is not
   return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -217,7 +217,8 @@ TEST_F(EmulatedShare, AFullFileSystemIsOutOfMemoryAndNoSignal) {
     GTEST_SKIP() << "needs the right to mount a small /dev/shm of its own";
   }
   EXPECT_EQ(answer, "CUDA_ERROR_OUT_OF_MEMORY CUDA_ERROR_OUT_OF_MEMORY CUDA_SUCCESS");
-  const std::string needs = "/dev/shm/stillwake-" + name_ + "-0 needs 32.0 MiB (33554432 bytes) more, ";
+  // Of 16 MiB the ledger takes 1.5. The part of a device that was filled in vain is not told as taken.
+  const std::string needs = "/dev/shm/stillwake-" + name_ + "-0 needs 32.0 MiB (33554432 bytes) more, 14.";
   for (const char* how : {"filled", "reserved"}) {
     const std::string note = other.line();
     EXPECT_EQ(note.rfind(needs, 0), 0u) << how << ": " << note;
