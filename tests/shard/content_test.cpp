@@ -21,10 +21,10 @@ TEST_F(Content, FR_E1_EveryByteIsEqualOver100CyclesWithSideStreamsWritingBetween
   // Odd sizes: views, bf16 and fp8 tensors end anywhere. Each byte's value is kept beside, on the host.
   const std::vector<std::uint64_t> sizes = {1, 3, 511, 513, 4097, 65537, (2u << 20) - 1, (2u << 20) + 1, 3u << 20};
   std::vector<std::byte*> blocks;
-  std::vector<std::vector<std::byte>> expected;
+  std::vector<std::vector<unsigned char>> expected;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     blocks.push_back(static_cast<std::byte*>(allocate(shard, Bytes(sizes[i]), streams[i % 3].get())));
-    expected.emplace_back(sizes[i], std::byte{0});
+    expected.emplace_back(sizes[i], 0);
     queue_fill(blocks[i], Bytes(sizes[i]), 0, streams[i % 3].get());
   }
   std::mt19937 random(7);
@@ -35,14 +35,14 @@ TEST_F(Content, FR_E1_EveryByteIsEqualOver100CyclesWithSideStreamsWritingBetween
       const std::uint64_t count = std::min<std::uint64_t>(1 + random() % 70000, sizes[i] - from);
       const auto value = static_cast<unsigned char>(random());
       queue_fill(blocks[i] + from, Bytes(count), value, streams[i % 3].get());
-      std::fill_n(expected[i].begin() + static_cast<std::ptrdiff_t>(from), count, std::byte{value});
+      std::fill_n(expected[i].begin() + static_cast<std::ptrdiff_t>(from), count, value);
     }
     ASSERT_OK(sleep({&shard}));
     auto woken = wake({&shard});
     ASSERT_OK(woken);
     ASSERT_TRUE(woken->verified);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      std::vector<std::byte> found(sizes[i]);
+      std::vector<unsigned char> found(sizes[i]);
       ContextScope scope(device());
       ASSERT_EQ(table().cuMemcpyDtoHAsync(found.data(), DeviceAddress(blocks[i]).value(), sizes[i], nullptr),
                 CUDA_SUCCESS);
