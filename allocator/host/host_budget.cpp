@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/host/host_budget.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace stillwake {
 namespace {
 
 Bytes left_of(Bytes limit, Bytes used) { return used < limit ? limit - used : Bytes(0); }
+
+Bytes smaller(Bytes a, Bytes b) { return a < b ? a : b; }
+
+/// Page tables, stacks, and what the rest of the program takes meanwhile.
+Bytes kept_for_processes(const CgroupLimit& group) { return smaller(kMiB * 64, group.limit / 16); }
 
 std::string over_budget(Bytes needed, Bytes free, Bytes limit, const std::string& who) {
   return "pinning needs " + exact(needed) + " more of host memory, free are " + exact(free) + " of " + readable(limit) +
@@ -23,22 +27,36 @@ Result<void> HostBudget::take(Bytes size) {
   if (size == Bytes(0)) {
     return {};
   }
-  const auto cgroup = read_cgroup_limit(cgroup_root_);
   RankedLock lock(mutex_);
   if (limit_ && size > left_of(*limit_, used_)) {
     return failure(ErrorCode::kOverBudget,
                    over_budget(size, left_of(*limit_, used_), *limit_, "the budget that was given"));
   }
-  if (cgroup) {
-    // Taken bytes that nobody has touched yet are in no group's usage, so both counts must hold.
-    const Bytes free = std::min(left_of(cgroup->limit, used_), cgroup->room(), [](Bytes a, Bytes b) { return a < b; });
+  // Read under the lock: memory that came since would be in neither count.
+  if (const auto cgroup = read_cgroup_limit(cgroup_root_)) {
+    const Bytes kept = kept_for_processes(*cgroup);
+    const Bytes free = smaller(left_of(cgroup->limit, used_ + kept), left_of(cgroup->room(), without_memory_ + kept));
     if (size > free) {
       return failure(ErrorCode::kOverBudget,
-                     over_budget(size, free, cgroup->limit, "the limit of the control group " + cgroup->folder));
+                     over_budget(size, free, cgroup->limit,
+                                 "the limit of the control group " + cgroup->folder + ", of which " + readable(kept) +
+                                     " are kept for the processes themselves"));
     }
   }
   used_ += size;
+  without_memory_ += size;
   return {};
+}
+
+void HostBudget::expect(Bytes size) {
+  RankedLock lock(mutex_);
+  without_memory_ += size;
+}
+
+void HostBudget::settle(Bytes size) {
+  RankedLock lock(mutex_);
+  STILLWAKE_CHECK_LE(size, without_memory_);
+  without_memory_ -= size;
 }
 
 void HostBudget::give_back(Bytes size) {
@@ -55,6 +73,11 @@ void HostBudget::set_limit(std::optional<Bytes> limit) {
 Bytes HostBudget::used() const {
   RankedLock lock(mutex_);
   return used_;
+}
+
+Bytes HostBudget::without_memory() const {
+  RankedLock lock(mutex_);
+  return without_memory_;
 }
 
 std::optional<Bytes> HostBudget::limit() const {

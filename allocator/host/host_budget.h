@@ -17,13 +17,21 @@ public:
   explicit HostBudget(std::optional<Bytes> limit = std::nullopt, std::string cgroup_root = "");
 
   /// Takes `size` or nothing. Any thread. kOverBudget names needed, free and limit bytes and who set the limit. The
-  /// cgroup is read anew each time: what other processes of the group hold (other ranks) counts against its limit.
+  /// cgroup is read anew each time: what other processes of the group hold (other ranks) counts against its limit, and
+  /// so does what was taken and has no memory yet, which the group does not see. A sixteenth of the limit, 64 MiB at
+  /// most, is left to the processes themselves: the system ends one of a group that is full.
   [[nodiscard]] Result<void> take(Bytes size);
+  /// So much of what was taken before will be given back to the system and taken anew.
+  void expect(Bytes size);
+  /// So much of what was taken or expected has memory now, or will never have it. Called for each byte once.
+  void settle(Bytes size);
   void give_back(Bytes size);
 
   /// Below what is taken already it takes nothing away; the next `take` fails.
   void set_limit(std::optional<Bytes> limit);
   Bytes used() const;
+  /// What was taken or is expected and has no memory yet.
+  Bytes without_memory() const;
   /// The smaller of the user's limit and the cgroup's; unset when there is neither.
   std::optional<Bytes> limit() const;
 
@@ -32,6 +40,7 @@ private:
   mutable RankedMutex mutex_{LockRank::kHost};
   std::optional<Bytes> limit_; // guarded by mutex_
   Bytes used_;                 // guarded by mutex_
+  Bytes without_memory_;       // guarded by mutex_; on the way into the group's usage
 };
 
 } // namespace stillwake

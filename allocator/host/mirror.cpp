@@ -63,10 +63,10 @@ Result<std::unique_ptr<PinningJob>> Mirror::arrange(std::span<const PageRange> w
     STILLWAKE_CHECK_LE(wanted.back().end(), pages_below(size()));
   }
   const PiecePlan plan = plan_pieces(pieces(), wanted, slack);
-  if (plan.pages_before < plan.pages_after) {
-    STILLWAKE_TRY(arena_.budget().take(Bytes(plan.pages_after - plan.pages_before)));
-    charged_ += plan.pages_after - plan.pages_before;
-  }
+  const Pages more = plan.pages_before < plan.pages_after ? plan.pages_after - plan.pages_before : Pages(0);
+  STILLWAKE_TRY(arena_.budget().take(Bytes(more)));
+  charged_ += more;
+  expect(plan, more);
   Cleanup settle([this] { settle_budget(); });
   STILLWAKE_TRY(unpin_dropped(plan.drop));
   for (PageRange pages : plan.punch) {
@@ -76,6 +76,19 @@ Result<std::unique_ptr<PinningJob>> Mirror::arrange(std::span<const PageRange> w
   settle.cancel();
   job_running_ = true;
   return std::unique_ptr<PinningJob>(new MirrorPinningJob(*this, plan.add));
+}
+
+/// What the plan needs beyond what was taken is what it gives to the system first.
+void Mirror::expect(const PiecePlan& plan, Pages taken) {
+  const Pages fresh = plan.fresh();
+  arena_.budget().expect(Bytes(fresh - taken));
+  Pages added;
+  for (PageRange piece : plan.add) {
+    added += piece.count;
+  }
+  RankedLock lock(mutex_);
+  fresh_ = fresh;
+  handed_over_ = added - fresh;
 }
 
 /// Unpins the pieces and leaves their memory; when one fails, the memory of those before it is given back.
@@ -122,8 +135,23 @@ Result<void> Mirror::unpin(PageRange piece) {
   return {};
 }
 
-/// Makes the budget count what is pinned, which is never more than what was taken.
+void Mirror::note_populated(Pages pages) {
+  RankedLock lock(mutex_);
+  // Which pages were handed over is not looked at: they count first, so that the budget never counts too little.
+  const Pages old = std::min(handed_over_, pages);
+  handed_over_ -= old;
+  fresh_ -= pages - old;
+  lock.unlock();
+  arena_.budget().settle(Bytes(pages - old));
+}
+
+/// Makes the budget count what is pinned, which is never more than what was taken. No job is running.
 void Mirror::settle_budget() {
+  RankedLock lock(mutex_);
+  const Pages never = std::exchange(fresh_, Pages(0));
+  handed_over_ = Pages(0);
+  lock.unlock();
+  arena_.budget().settle(Bytes(never));
   const Pages pinned = pinned_pages_.load();
   STILLWAKE_CHECK_LE(pinned, charged_);
   arena_.budget().give_back(Bytes(charged_ - pinned));
@@ -163,6 +191,7 @@ void Mirror::check_invariants() const {
   STILLWAKE_CHECK_LE(Bytes(end), size());
   STILLWAKE_CHECK_EQ(sum, pinned_pages_.load());
   STILLWAKE_CHECK_EQ(sum, charged_);
+  STILLWAKE_CHECK_EQ(fresh_, Pages(0));
   STILLWAKE_CHECK_LE(Bytes(sum), arena_.pinned());
 }
 

@@ -17,6 +17,7 @@ namespace stillwake {
 
 class HostArena;
 class PinningJob;
+struct PiecePlan;
 
 /// Who wants to know at once. The driver lets the calls that pin go before a copy that wants to start, and a pin takes
 /// several times as long while a copy runs; so a copy is queued by the thread that has just pinned its piece, and many
@@ -94,6 +95,9 @@ private:
   void punch(PageRange pages) { memory_.punch(Bytes(pages.first), Bytes(pages.count)); }
   Result<void> unpin_dropped(std::span<const PageRange> drop);
   Result<void> open(std::span<const PageRange> add);
+  void expect(const PiecePlan& plan, Pages taken);
+  /// So many pages more of the running job have memory.
+  void note_populated(Pages pages);
   void settle_budget();
 
   HostArena& arena_;
@@ -103,6 +107,8 @@ private:
   std::atomic<Pages> pinned_pages_{Pages(0)};
   mutable RankedMutex mutex_{LockRank::kHost};
   std::vector<PageRange> pieces_; // guarded by mutex_
+  Pages fresh_;                   // guarded by mutex_; of the running job: pages without memory
+  Pages handed_over_;             // guarded by mutex_; of the running job: pages with memory, not populated again yet
 };
 
 } // namespace stillwake

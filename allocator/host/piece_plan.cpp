@@ -96,6 +96,14 @@ std::vector<PageRange> subtract(std::span<const PageRange> pieces, std::span<con
 
 } // namespace
 
+Pages PiecePlan::fresh() const {
+  Pages punched;
+  for (PageRange pages : punch) {
+    punched += pages.count;
+  }
+  return pages_after + punched - pages_before; // what is dropped and not punched is handed over
+}
+
 PiecePlan plan_pieces(std::span<const PageRange> pieces, std::span<const PageRange> wanted, Pages slack) {
   check_order(pieces);
   check_order(wanted);

@@ -17,6 +17,9 @@ struct PiecePlan {
   std::vector<PageRange> add;   ///< pieces to pin; pages that a dropped piece held keep their content
   Pages pages_before;
   Pages pages_after;
+
+  /// Pages of `add` that have no memory once `punch` is carried out.
+  Pages fresh() const;
 };
 
 /// `pieces` and `wanted` are in address order, disjoint and without empty ranges; two of them may touch.

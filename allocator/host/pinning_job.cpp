@@ -82,7 +82,9 @@ Result<void> MirrorPinningJob::populate(PageRange part) {
   if (driver_is_out_of_reach()) {
     return failure(out_of_reach());
   }
-  return mirror_.memory_.populate(Bytes(part.first), Bytes(part.count));
+  STILLWAKE_TRY(mirror_.memory_.populate(Bytes(part.first), Bytes(part.count)));
+  mirror_.note_populated(part.count);
+  return {};
 }
 
 template <class Done> void MirrorPinningJob::work_until(Done done) {

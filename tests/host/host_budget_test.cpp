@@ -44,11 +44,39 @@ TEST(HostBudget, TheGroupsLimitIsHardAndNamesItsFolder) {
   files.write("/sys/fs/cgroup/job/memory.max", std::to_string((kMiB * 8).count()));
   HostBudget budget(kMiB * 10, files.root());
   EXPECT_EQ(budget.limit(), kMiB * 8);
-  EXPECT_TRUE(budget.take(kMiB * 8));
+  EXPECT_TRUE(budget.take(kKiB * 7680)) << "a sixteenth is kept for the processes";
   const auto refused = budget.take(Bytes(1));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kOverBudget);
-  EXPECT_NE(refused.error().message.find("/sys/fs/cgroup/job"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("free are 0 B of 8.0 MiB (the limit of the control group " + files.root() +
+                                         "/sys/fs/cgroup/job, of which 512.0 KiB are kept for the processes"),
+            std::string::npos)
+      << refused.error().message;
+}
+
+TEST(HostBudget, WhatWasTakenAndHasNoMemoryYetIsNotFree) {
+  SystemFiles files;
+  const auto hold = [&files](Bytes bytes) {
+    files.write("/sys/fs/cgroup/job/memory.current", std::to_string(bytes.count()));
+  };
+  files.write("/proc/self/cgroup", "0::/job\n");
+  files.write("/sys/fs/cgroup/job/memory.max", std::to_string((kMiB * 160).count()));
+  hold(kMiB * 50);
+  HostBudget budget(std::nullopt, files.root());
+  ASSERT_TRUE(budget.take(kMiB * 60)); // 160 less 50 in use less 10 kept: 100 are free
+  EXPECT_FALSE(budget.take(kMiB * 60)) << "the group does not see the first 60 yet";
+  ASSERT_TRUE(budget.take(kMiB * 30));
+  hold(kMiB * 110); // the first 60 are populated
+  budget.settle(kMiB * 60);
+  EXPECT_EQ(budget.without_memory(), kMiB * 30);
+  EXPECT_FALSE(budget.take(kMiB * 11));
+  EXPECT_TRUE(budget.take(kMiB * 10));
+  budget.settle(kMiB * 40); // never populated
+  budget.give_back(kMiB * 40);
+  budget.expect(kMiB * 15); // of the first 60 so many go to the system and come again
+  hold(kMiB * 95);
+  EXPECT_FALSE(budget.take(kMiB * 41));
+  EXPECT_TRUE(budget.take(kMiB * 40));
 }
 
 TEST(HostBudget, WhatOtherRanksOfTheGroupHoldIsNotFree) {
@@ -57,7 +85,7 @@ TEST(HostBudget, WhatOtherRanksOfTheGroupHoldIsNotFree) {
   files.write("/sys/fs/cgroup/job/memory.max", std::to_string((kMiB * 8).count()));
   files.write("/sys/fs/cgroup/job/memory.current", std::to_string((kMiB * 5).count()));
   HostBudget budget(std::nullopt, files.root());
-  EXPECT_FALSE(budget.take(kMiB * 4));
+  EXPECT_FALSE(budget.take(kMiB * 3));
   files.write("/sys/fs/cgroup/job/memory.current", std::to_string((kMiB * 1).count()));
   EXPECT_TRUE(budget.take(kMiB * 4));
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace stillwake {
 namespace {
 
@@ -28,6 +30,16 @@ TEST_P(PiecePlanCases, IsAsWrittenByHand) {
   const PiecePlan plan = plan_pieces(c.pieces, c.wanted, Pages(c.slack));
   EXPECT_EQ(plan.drop, c.drop);
   EXPECT_EQ(plan.punch, c.punch);
+  const auto holds = [](const Ranges& ranges, Pages page) {
+    return std::any_of(ranges.begin(), ranges.end(), [page](PageRange range) { return range.contains(page); });
+  };
+  Pages fresh;
+  for (PageRange piece : plan.add) {
+    for (Pages page = piece.first; page < piece.end(); page += Pages(1)) {
+      fresh += Pages(holds(plan.drop, page) && !holds(plan.punch, page) ? 0 : 1);
+    }
+  }
+  EXPECT_EQ(plan.fresh(), fresh);
   EXPECT_EQ(plan.add, c.add);
   EXPECT_EQ(plan.pages_after, Pages(c.after));
 }
