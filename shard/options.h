@@ -58,7 +58,7 @@ public:
 };
 
 struct ShardOptions {
-  std::string name;   ///< not empty; for messages and reports
+  std::string name;   ///< 1 to 256 bytes without control characters; for messages
   DeviceIndex device; ///< must exist
   Policy policy = Policy::kPreserve;
   HostCopy host_copy = HostCopy::kPacked;

@@ -75,6 +75,11 @@ void ShardCore::forget_unpinned() {
 }
 
 Result<void> ShardCore::prepare(Shard::Prepare how) {
+  if (how != Shard::Prepare::kForeground && how != Shard::Prepare::kBackground) {
+    return failure(ErrorCode::kInvalidArgument, "shard '" + name() + "': preparing in way " +
+                                                    std::to_string(static_cast<int>(how)) +
+                                                    ", which is none of the enum's; use a named one");
+  }
   if (state() != ShardState::kAwake) {
     return failure(state_error(*this, state_, "preparing"));
   }

@@ -10,9 +10,17 @@ namespace stillwake {
 namespace {
 
 // -1 where the driver does not know the attribute: older than our headers, hence without the feature.
-int attribute(DriverTable& table, CUdevice handle, CUdevice_attribute which) {
+Result<int> attribute(DriverTable& table, CUdevice handle, CUdevice_attribute which) {
   int value = -1;
-  return table.cuDeviceGetAttribute(&value, which, handle) == CUDA_SUCCESS ? value : -1;
+  Result<void> asked =
+      STILLWAKE_CALL(table, "asking what a device can do", cuDeviceGetAttribute, &value, which, handle);
+  if (asked) {
+    return value;
+  }
+  if (asked.error().driver_error == CUDA_ERROR_INVALID_VALUE) {
+    return -1;
+  }
+  return failure(std::move(asked).error());
 }
 
 Result<void> push(Device& device) {
@@ -34,10 +42,14 @@ Result<std::unique_ptr<Device>> Device::open(DriverTable& table, DeviceIndex ind
   STILLWAKE_TRY(STILLWAKE_CALL(table, "reading a device's memory size", cuDeviceTotalMem, &total, device->handle_));
   device->total_memory_ = Bytes(total);
 
-  device->features_.virtual_memory =
-      attribute(table, device->handle_, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 1;
+  const auto virtual_memory =
+      attribute(table, device->handle_, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+  STILLWAKE_TRY(virtual_memory);
+  device->features_.virtual_memory = *virtual_memory == 1;
   device->features_.context_event = static_cast<bool>(table.cuCtxRecordEvent);
-  device->features_.host_numa_node = attribute(table, device->handle_, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+  const auto numa_node = attribute(table, device->handle_, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+  STILLWAKE_TRY(numa_node);
+  device->features_.host_numa_node = *numa_node;
   if (!device->features_.virtual_memory) {
     return failure(Error{ErrorCode::kDriverTooOld, 0, "",
                          which + " (" + device->name_ + ") has no virtual memory management, which Stillwake needs",

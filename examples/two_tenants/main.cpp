@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -169,13 +170,21 @@ Result<bool> run(const TenantOptions& options) {
 int main(int count, char** words) {
   TenantOptions options;
   CLI::App app("Two engines in one process, each as large as most of the device, take turns by swap.", "two_tenants");
+  const CLI::Validator finite( // no range refuses a number that is none
+      [](const std::string& word) {
+        const bool is_none = std::isnan(std::strtod(word.c_str(), nullptr));
+        return is_none ? "Value " + word + " is no number" : std::string();
+      },
+      "");
   app.add_option("--device", options.device, "which device, 0 is the first")->check(CLI::Range(0, 1023));
   app.add_flag("--emulated", options.emulated, "use the emulated driver; no GPU is needed");
   app.add_option("--turns", options.turns, "turns of each kind")->check(CLI::Range(1, 1000));
   app.add_option("--fill", options.fill, "a tenant's part of the free memory, at most 16 GiB, or 64 MiB emulated")
+      ->check(finite)
       ->check(CLI::Range(0.001, 0.999));
   app.add_option("--gibibytes", options.gibibytes, "a tenant's size, instead of --fill")
-      ->check(CLI::Range(0.001, 1024.0));
+      ->check(finite)
+      ->check(CLI::Range(0.004, 1024.0)); // two pages: of one and a half tenants there must be whole pages, too
   app.footer("Exit status: 0 when every byte is right, 1 when not, 2 for a wrong option.");
   try {
     app.parse(count, words);

@@ -124,9 +124,12 @@ TEST_F(DeviceTest, EveryFailureOfOpeningIsReportedAndGivesTheContextBack) {
       EXPECT_TRUE(device) << device.error().describe();
       break;
     }
-    failed += device ? 0 : 1;
+    ++failed;
+    ASSERT_FALSE(device) << "call " << nth;
+    EXPECT_EQ(device.error().code, ErrorCode::kDriverCallFailed) << device.error().describe();
+    EXPECT_NE(device.error().note.find("injected"), std::string::npos) << device.error().describe();
   }
-  EXPECT_GE(failed, 5);
+  EXPECT_GE(failed, 7);
   const DriverCounters after = driver_->counters();
   // The retain that was made to fail was no retain; every other was given back.
   EXPECT_EQ(after.calls.at("cuDevicePrimaryCtxRetain") - after.failures.at("cuDevicePrimaryCtxRetain"),

@@ -94,6 +94,10 @@ TEST_F(OptionChecks, RangesWantedFirstThatDoNotLieInTheSetAreRefused) {
   expect_refused(wake({&*asleep_}, options), hexadecimal(other_)); // in a shard, but not of this set
 }
 
+TEST_F(OptionChecks, AWayToPrepareThatIsNoneIsRefused) {
+  expect_refused(awake_->prepare(static_cast<Shard::Prepare>(5)), "preparing in way 5");
+}
+
 TEST_F(OptionChecks, RangesOfEveryShardOfTheSetAreRight) {
   WakeOptions options;
   options.first = {{other_, kMiB}, {block_, kMiB * 4}, {block_, asleep_->stats().reserved_addresses}};
