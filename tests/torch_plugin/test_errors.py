@@ -205,3 +205,30 @@ def test_the_kind_of_an_error_is_told_once(make_shard):
         line = "".join(traceback.format_exception_only(error))
         assert line.startswith(f"stillwake.errors.{type(error).__name__}: ")
         assert [kind for kind in kinds if kind in line] == [], line
+
+
+def test_a_sleeping_tensor_in_a_wrong_place_is_named_and_not_read(make_shard):
+    shard, tensor = make_shard(), torch.ones(10)
+    sw.adopt([tensor], shard)
+    sw.sleep(shard)
+    for call in (lambda: sw.wake(shard, timeout=tensor), lambda: sw.wake(shard, streams=tensor),
+                 lambda: sw.sleep(shard, strays=tensor), lambda: sw.sleep(shard, checked=tensor),
+                 lambda: sw.adopt([], tensor), lambda: sw.sleep(tensor), lambda: sw.use(tensor),
+                 lambda: sw.shard(tensor), lambda: sw.shard("x", device=tensor), lambda: sw.driver(tensor)):
+        with pytest.raises(sw.InvalidArgument, match="a Tensor"):
+            call()
+    assert shard.state == "asleep"
+
+
+def test_a_view_of_an_object_that_pytorch_does_not_open_is_refused(make_shard):
+    class Holder:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+    shard, tensor = make_shard(), torch.ones(10)
+    sw.adopt([tensor], shard)
+    sw.sleep(shard)
+    for tree in (Holder(tensor), {"inside": [Holder(tensor)]}):
+        with pytest.raises(sw.InvalidArgument, match="a Holder holds its tensors out of reach"):
+            sw.host_view(tree)
+    assert sw.host_view({"lr": 0.1, "name": "x", "none": None, "kind": torch.float32})["name"] == "x"

@@ -115,21 +115,28 @@ def child(queue, asleep):
         raise SystemExit("the memory of a forked child's parent was read")
     except RuntimeError as error:
         assert "was forked from" in str(error), error
+    told = []
+    for call in (sw.sleep, sw.wake, lambda: sw.adopt(model, params), lambda: sw.awake(params).__enter__(),
+                 lambda: sw.host_view(model), params.pool().__enter__, params.trim, params.close, sw.driver):
+        try:
+            call()
+            told.append("no error")
+        except sw.Lost as error:
+            told.append("lost")
     try:
-        sw.sleep()
-        told = "no error"
-    except sw.Lost as error:
-        told = "lost"
+        model.weight.sum()
+    except RuntimeError as error:
+        assert "was forked from" in str(error), error  # still: the calls put no text of theirs in its place
     drop = globals().pop("pooled")
     del drop
     gc.collect()
-    queue.put((outside, told))
+    queue.put((outside, set(told)))
 def try_it(asleep):
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     process = context.Process(target=child, args=(queue, asleep))
     process.start()
-    assert queue.get(timeout=30) == (10.0, "lost")
+    assert queue.get(timeout=30) == (10.0, {"lost"})
     process.join()
     assert process.exitcode == 0, process.exitcode
 """
@@ -140,6 +147,38 @@ def test_a_forked_child_ends_well_and_the_parent_goes_on(state, run):
     asleep = state == "asleep"
     ended = run(FORKED + f"before = model.weight.clone()\n{'sw.sleep()' if asleep else ''}\ntry_it({asleep})\n"
                "sw.wake(); assert model.weight.equal(before) and pooled.sum() == 1000; step(); sw.sleep()")
+    assert ended == Ended(0, "")
+
+
+@pytest.mark.parametrize("call", ["sw.sleep()", "sw.wake()", "sw.adopt(torch.ones(3), params)", "params.close()",
+                                  "params.pool().__enter__()", "sw.awake(params).__enter__()", "sw.shard('new')"])
+def test_a_child_forked_in_the_middle_of_a_call_of_another_thread_is_lost_and_waits_for_nobody(call, run):
+    ended = run(f"""
+from stillwake import shards, transitions
+large = torch.ones(32 << 20)
+before = params.stats().allocated
+adopting = threading.Thread(target=lambda: sw.adopt(large, params))
+holding = threading.Event()
+def hold():
+    with transitions._scopes._changed, shards._making:
+        holding.set()
+        time.sleep(1)
+threading.Thread(target=hold).start()
+holding.wait()
+adopting.start()
+while params.stats().allocated == before: pass  # from here on it copies, alone with the shard
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    try:
+        {call}
+    except sw.Lost:
+        os._exit(7)
+    os._exit(8)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+adopting.join()
+assert large.sum() == 32 << 20
+""")
     assert ended == Ended(0, "")
 
 

@@ -267,3 +267,30 @@ def test_a_sparse_stray_is_told_with_its_bytes_and_keeps_nobody_awake(layout, ma
     job.wake()
     sw.sleep(shard, strays="report")
     sw.wake(shard)
+
+
+def test_an_awake_scope_that_waits_for_memory_lets_the_one_leave_that_has_it(make_shard):
+    large, waiting = make_shard(), make_shard("waiting")
+    kept, _ = sleeping(large, 60)
+    tensor, expected = sleeping(waiting, 60)
+    inside, told = threading.Event(), []
+
+    def has_the_memory():
+        with sw.awake(large):
+            inside.set()
+            time.sleep(0.3)
+        told.append("left")
+
+    first = threading.Thread(target=has_the_memory)
+    first.start()
+    inside.wait(10)
+    with pytest.raises(sw.OutOfMemory), sw.awake(waiting):
+        pass
+    with pytest.raises(sw.TimedOut, match="in all"), sw.awake(waiting, timeout=0.05):
+        pass
+    begin = time.monotonic()
+    with sw.awake(waiting, timeout=30):
+        assert time.monotonic() - begin < 10 and large.state == "asleep"
+        assert tensor.equal(expected)
+    first.join()
+    assert told == ["left"] and kept.numel() > 0

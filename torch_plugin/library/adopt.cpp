@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/adopt.h"
 
+#include "allocator/base/in_reach.h"
 #include "torch_plugin/library/cpu_scope.h"
 #include "torch_plugin/library/session.h"
 #include "torch_plugin/library/storage_bytes.h"
@@ -100,6 +101,7 @@ std::string AdoptReport::line(const std::string& shard) const {
 }
 
 AdoptReport adopt(const std::vector<NamedStorage>& storages, TensorShard& shard) {
+  value_or_throw(in_reach());
   std::vector<const NamedStorage*> once;
   std::unordered_set<const c10::StorageImpl*> seen;
   for (const NamedStorage& named : storages) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/guard.h"
 
+#include "allocator/base/in_reach.h"
 #include "torch_plugin/library/tensor_shard.h"
+#include "torch_plugin/library/torch_error.h"
 
 #include <algorithm>
 #include <utility>
@@ -51,6 +53,7 @@ void Guard::add(const Storage& storage) {
 }
 
 bool Guard::has(const c10::StorageImpl* storage) const {
+  value_or_throw(in_reach());
   const std::lock_guard<std::mutex> lock(mutex_);
   return storages_.count(storage) != 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/host_view.h"
 
+#include "allocator/base/in_reach.h"
 #include "torch_plugin/library/session.h"
 #include "torch_plugin/library/torch_error.h"
 
@@ -58,6 +59,7 @@ at::Tensor host_view(const at::Tensor& tensor, bool write) {
   if (shard == nullptr) {
     return tensor;
   }
+  value_or_throw(in_reach());
   if (const ShardState state = shard->core().state(); storage.nbytes() == 0 && state != ShardState::kAsleep) {
     throw TorchError(ErrorCode::kBusy, "host view: shard '" + shard->name() + "' is " + to_string(state) +
                                            "; its host copy can be read while it is asleep");

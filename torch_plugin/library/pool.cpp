@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/pool.h"
 
+#include "allocator/base/in_reach.h"
 #include "torch_plugin/library/cpu_scope.h"
 #include "torch_plugin/library/cuda_side.h"
 #include "torch_plugin/library/pool_watch.h"
@@ -56,6 +57,7 @@ void enter_on_device(TensorShard& shard) {
 } // namespace
 
 void Pool::enter(TensorShard& shard) {
+  value_or_throw(in_reach());
   if (shard.device().is_cpu()) { // each of its allocations asks the shard
     check_awake(shard);
     CpuScope::enter(shard);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/session.h"
 
+#include "allocator/base/in_reach.h"
 #include "torch_plugin/library/torch_error.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -45,6 +46,7 @@ void Session::log(LogLevel level, const char* text) {
 }
 
 Driver& Session::driver(std::optional<DriverKind> kind) {
+  value_or_throw(in_reach());
   const std::lock_guard<std::mutex> lock(mutex_);
   if (driver_ == nullptr) {
     DriverOptions options;
@@ -124,6 +126,7 @@ void Session::lose_in_child() {
 }
 
 void Session::close(TensorShard& shard) {
+  value_or_throw(in_reach());
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found =
       std::find_if(shards_.begin(), shards_.end(), [&](const auto& each) { return each.get() == &shard; });

@@ -22,7 +22,8 @@ public:
   static void log(LogLevel level, const char* text);
 
   /// The driver, opened at the first call. `kind` unset means the one that is open, else what STILLWAKE_DRIVER says.
-  /// Throws what Driver::open answers; kInvalidArgument for another kind than the one that is open.
+  /// Throws what Driver::open answers; kInvalidArgument for another kind than the one that is open; kLost in a child
+  /// made by fork of a process that opened one.
   Driver& driver(std::optional<DriverKind> kind = std::nullopt);
   /// The driver if it is open, else null; opens nothing.
   Driver* open_driver() const;

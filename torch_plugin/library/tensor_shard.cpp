@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/tensor_shard.h"
 
+#include "allocator/base/in_reach.h"
 #include "torch_plugin/library/cuda_side.h"
 #include "torch_plugin/library/last_failure.h"
 #include "torch_plugin/library/session.h"
@@ -159,6 +160,7 @@ void TensorShard::free(void* block, Stream stream) noexcept {
 }
 
 Bytes TensorShard::trim() {
+  value_or_throw(in_reach());
   if (core().state() == ShardState::kAsleep && host_views_.any()) {
     return Bytes(0);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_plugin/library/transitions.h"
 
+#include "allocator/base/in_reach.h"
 #include "torch_plugin/library/cuda_side.h"
 #include "torch_plugin/library/torch_error.h"
 
@@ -13,7 +14,9 @@
 namespace stillwake::pytorch {
 namespace {
 
+/// Throws kLost in a child made by fork, before any lock or guard: their answers there are those of the parent.
 ShardSet core_set(const TensorShards& set) {
+  value_or_throw(in_reach());
   ShardSet cores;
   for (TensorShard* shard : set) {
     cores.push_back(&shard->core());

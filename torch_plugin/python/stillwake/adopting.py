@@ -105,7 +105,8 @@ def adopt_the_rest(tree: Any, shard: Shard) -> tuple[Adopted, list[Shard]]:
 
 def _adopt(tree: Any, shard: Shard, keep_others: bool) -> tuple[Adopted, list[Shard]]:
     if not isinstance(shard, Shard):
-        raise InvalidArgument(f"adopt into {shard!r}: the second argument is a shard, as stillwake.shard() returns it")
+        raise InvalidArgument(f"adopt into {arguments.told(shard)}: the second argument is a shard, as "
+                              "stillwake.shard() returns it")
     for part in _parts(tree):
         if isinstance(part, torch.nn.Module):
             fsdp.reshard(part)
@@ -158,7 +159,8 @@ def _take_in_state(optimizer: torch.optim.Optimizer, shard: Shard) -> None:
 
 
 def _tell_what_stays(what: str, shard: Shard, failure: Error) -> None:
-    warnings.warn(f"stillwake: {what} outside of shard '{shard.name}' until its next sleep: {failure}", stacklevel=4)
+    until = "" if isinstance(failure, InvalidArgument) else " until its next sleep"  # it never can, or cannot now
+    warnings.warn(f"stillwake: {what} outside of shard '{shard.name}'{until}: {failure}", stacklevel=4)
 
 
 def take_in_strays(shard: Shard, strays: list[tuple[str, Optional[torch.UntypedStorage]]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Optional, Union
 
 import torch
 
-from . import _cpu, adopting, fsdp, ranks, transitions, walk
+from . import _cpu, adopting, arguments, fsdp, ranks, transitions, walk
 from .errors import InvalidArgument
 from .shards import Shard, shard
 
@@ -43,7 +43,7 @@ def _as_shard(given: Union[str, Shard]) -> Shard:
 
 def _check_shard(given: Any, name: str) -> None:
     if not isinstance(given, (str, Shard)):
-        raise InvalidArgument(f"attach: {name}={given!r}: a shard or the name of a shard is needed")
+        raise InvalidArgument(f"attach: {name}={arguments.told(given)}: a shard or the name of a shard is needed")
 
 
 class Job:

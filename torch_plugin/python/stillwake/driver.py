@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from . import _cpu
+from . import _cpu, arguments
 from .errors import InvalidArgument
 
 
@@ -20,7 +20,8 @@ class Driver:
     def memory(self, index: int = 0) -> tuple[int, int]:
         """Free and total bytes of a device, as the driver tells them (neighbours count too)."""
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < self.device_count:
-            raise InvalidArgument(f"memory of device {index!r}: there are devices 0 to {self.device_count - 1}")
+            raise InvalidArgument(f"memory of device {arguments.told(index)}: there are devices 0 to "
+                                  f"{self.device_count - 1}")
         return _cpu.device_memory(index)
 
     def calls(self) -> dict[str, int]:
@@ -40,7 +41,7 @@ def driver(kind: Optional[str] = None) -> Driver:
     """
     kinds = {"cuda": _cpu.DriverKind.CUDA, "emulated": _cpu.DriverKind.EMULATED, None: None}
     if not isinstance(kind, (str, type(None))) or kind not in kinds:
-        raise InvalidArgument(f"driver kind {kind!r}: there are 'cuda' and 'emulated'")
+        raise InvalidArgument(f"driver kind {arguments.told(kind)}: there are 'cuda' and 'emulated'")
     opened = _cpu.open_driver(kinds[kind])
     name = "cuda" if opened == _cpu.DriverKind.CUDA else "emulated"
     return Driver(name, _cpu.describe_driver(), _cpu.device_count())

@@ -6,7 +6,7 @@ from typing import Optional
 
 import torch
 
-from . import _cpu
+from . import _cpu, arguments
 from .driver import driver
 from .errors import Busy, InvalidArgument
 from .shards import Shard, wrapper_of
@@ -54,7 +54,7 @@ class use:  # noqa: N801  (used as a function and as a context manager)
 
     def __init__(self, shard: Optional[Shard]):
         if shard is not None and not isinstance(shard, Shard):
-            raise InvalidArgument(f"use({shard!r}): a shard as stillwake.shard() returns it, or None")
+            raise InvalidArgument(f"use({arguments.told(shard)}): a shard as stillwake.shard() returns it, or None")
         self._before = wrapper_of(_cpu.used())
         _cpu.use(None if shard is None else shard._raw)
 

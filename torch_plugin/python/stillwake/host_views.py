@@ -29,6 +29,13 @@ def _rebuilt(tensor: torch.Tensor, views: dict[int, torch.Tensor]) -> torch.Tens
     return type(tensor).__tensor_unflatten__(inside, context, tensor.size(), tensor.stride())
 
 
+def _holds_tensors(leaf: Any) -> bool:
+    """Whether an object that PyTorch's pytrees do not open has tensors or modules as attributes."""
+    if isinstance(leaf, (torch.Tensor, type)):
+        return False
+    return any(isinstance(each, (torch.Tensor, torch.nn.Module)) for each in getattr(leaf, "__dict__", {}).values())
+
+
 def host_view(tree: Any, write: bool = False) -> Any:
     """The same structure with CPU tensors on the host copy, for as long as the shards sleep. Copies nothing.
 
@@ -56,7 +63,7 @@ def host_view(tree: Any, write: bool = False) -> Any:
         if isinstance(leaf, (torch.nn.Module, torch.optim.Optimizer)):
             raise InvalidArgument(f"host_view: a {type(leaf).__name__} inside of a {type(tree).__name__} has no views; "
                                   "give its state_dict(), or view it by itself")
-        if isinstance(leaf, (Iterator, MappingView, Shard)):
+        if isinstance(leaf, (Iterator, MappingView, Shard)) or _holds_tensors(leaf):
             raise InvalidArgument(f"host_view: a {type(leaf).__name__} holds its tensors out of reach; give a list or "
                                   "a dict of them")
         if isinstance(leaf, (Mapping, set, frozenset)) or (

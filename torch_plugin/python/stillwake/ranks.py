@@ -6,6 +6,7 @@ import sys
 from contextlib import contextmanager
 from typing import Any, Iterator
 
+from . import arguments
 from .errors import InvalidArgument, RankFailed
 
 
@@ -33,7 +34,7 @@ def cpu_group(group: Any) -> Any:
     chosen = group if group is not None else distributed.group.WORLD
     if not isinstance(chosen, distributed.ProcessGroup):
         raise InvalidArgument(f"attach: group is a process group that this rank ({distributed.get_rank()}) belongs to, "
-                              f"not {chosen!r}")
+                              f"not {arguments.told(chosen)}")
     if distributed.get_world_size(chosen) == 1:
         return None
     backend, told = _cpu_backend(distributed, chosen)

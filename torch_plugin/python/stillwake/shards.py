@@ -2,6 +2,7 @@
 """Shards: named sets of tensors on one device that sleep and wake as one."""
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import AbstractContextManager, ContextDecorator
 from typing import Any, NoReturn, Optional, Union
@@ -15,6 +16,14 @@ from .errors import Error, InvalidArgument
 
 _made: dict[tuple[str, str], "Shard"] = {}
 _making = threading.RLock()  # the collector may run a finalizer while it is held, which may ask for a shard
+
+
+def _renew_lock() -> None:
+    global _making
+    _making = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # who held it does not live in the child
 
 
 class _Pool(ContextDecorator):
@@ -115,7 +124,8 @@ class Shard:
         return self._raw.state in ("awake", "waking", "corrupted")
 
     def stats(self) -> "_cpu.ShardStats":
-        """Blocks and bytes allocated, bytes mapped on the device and pinned on the host, sleeps and wakes."""
+        """Blocks and bytes allocated, bytes mapped on the device and pinned on the host, sleeps and wakes. Blocks that
+        were freed keep their bytes mapped, for the next ones, until the shard sleeps."""
         return self._raw.stats()
 
     def pool(self) -> "AbstractContextManager[Shard]":
@@ -186,20 +196,20 @@ def _device(device: Union[str, int, torch.device, None]) -> torch.device:
     try:
         chosen = torch.device(device if device is not None else "cpu" if emulated else "cuda")
     except (RuntimeError, TypeError) as error:
-        raise InvalidArgument(f"device={device!r}: \"cuda\", \"cuda:N\", a torch.device or an index from 0 on is "
-                              "possible (\"cpu\" with the emulated driver)") from error
+        raise InvalidArgument(f"device={arguments.told(device)}: \"cuda\", \"cuda:N\", a torch.device or an index from "
+                              "0 on is possible (\"cpu\" with the emulated driver)") from error
     if chosen.type == "cuda" and chosen.index is None:
         chosen = torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_available() else 0)
     if chosen.type == "cpu":
         if chosen.index:
-            raise InvalidArgument(f"device={device!r}: there is one CPU, \"cpu\"")
+            raise InvalidArgument(f"device={arguments.told(device)}: there is one CPU, \"cpu\"")
         return torch.device("cpu")
     return chosen
 
 
 def _choice(kind: type, value: str, what: str):
     if not isinstance(value, str) or value not in kind.__members__:
-        raise InvalidArgument(f"{what} {value!r}: there are {', '.join(map(repr, kind.__members__))}")
+        raise InvalidArgument(f"{what} {arguments.told(value)}: there are {', '.join(map(repr, kind.__members__))}")
     return kind.__members__[value]
 
 
@@ -220,7 +230,8 @@ def shard(name: str, *, policy: str = "preserve", device: Union[str, int, torch.
     Raises `InvalidArgument` for a wrong value, and when the shard exists with other options.
     """
     if not isinstance(name, str) or not name or not name.isprintable():
-        raise InvalidArgument(f"the name of a shard is a string of printable characters, at least one, not {name!r}")
+        raise InvalidArgument("the name of a shard is a string of printable characters, at least one, not "
+                              f"{arguments.told(name)}")
     if arguments.flag(trust, "trust") and policy != "frozen":
         raise InvalidArgument(f"trust=True goes with policy='frozen', not with policy={policy!r}")
     place = _device(device)

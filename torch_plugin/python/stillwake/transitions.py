@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,8 +25,8 @@ def _checked(shards: Iterable[Any]) -> list[Shard]:
     for each in chosen:
         if not isinstance(each, Shard):
             inside = "; pass its shards one by one: f(*shards)" if isinstance(each, (list, tuple, set)) else ""
-            told = f"a {type(each).__name__}" if isinstance(each, torch.Tensor) else repr(each)
-            raise InvalidArgument(f"{told} is no shard; a set is made of what stillwake.shard() returns{inside}")
+            raise InvalidArgument(f"{arguments.told(each)} is no shard; a set is made of what stillwake.shard() "
+                                  f"returns{inside}")
     return chosen
 
 
@@ -44,8 +45,8 @@ def _raw(shards: Iterable[Shard]) -> list:
 
 
 def check_strays(strays: str) -> None:
-    if strays not in ("error", "adopt", "report"):
-        raise InvalidArgument(f"strays={strays!r}: there are 'error', 'adopt' and 'report'")
+    if not isinstance(strays, str) or strays not in ("error", "adopt", "report"):
+        raise InvalidArgument(f"strays={arguments.told(strays)}: there are 'error', 'adopt' and 'report'")
 
 
 def _look_for_strays(shards: list[Shard], strays: str, also: Iterable[tuple[Any, Shard]]) -> None:
@@ -118,8 +119,8 @@ def _ranges(first: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
 def _in_slices(attempt: Callable[[Optional[float]], Any], limit: Optional[float]) -> Any:
     """Waits for device memory in short slices, which hold nothing when they end: between them Python looks at signals,
     so that Ctrl-C is not late by the whole limit."""
-    if limit is None or limit <= _SLICE:
-        return attempt(limit)
+    if limit is None:
+        return attempt(None)
     until = time.monotonic() + limit
     while True:
         left = until - time.monotonic()
@@ -127,7 +128,7 @@ def _in_slices(attempt: Callable[[Optional[float]], Any], limit: Optional[float]
             return attempt(max(0.0, min(left, _SLICE)))
         except TimedOut as error:
             if left <= _SLICE:
-                raise TimedOut(f"{error} (the last of several tries, of {limit:g} s in all)") from None
+                raise TimedOut(f"{error} (the last try of {limit:g} s in all)") from None
 
 
 def wake(*shards: Shard, timeout: Optional[float] = None, streams: Optional[Sequence[Any]] = None,
@@ -149,8 +150,8 @@ def wake(*shards: Shard, timeout: Optional[float] = None, streams: Optional[Sequ
     chosen, limit, ranges = _raw(_set(shards)), arguments.seconds(timeout), _ranges(first)
     if streams is None:
         return _in_slices(lambda slice_: _cpu.wake(chosen, slice_, ranges), limit)
-    if isinstance(streams, (str, bytes)) or not isinstance(streams, Iterable):
-        raise InvalidArgument(f"streams={streams!r}: a list of CUDA streams is needed, or None")
+    if isinstance(streams, (str, bytes, torch.Tensor)) or not isinstance(streams, Iterable):
+        raise InvalidArgument(f"streams={arguments.told(streams)}: a list of CUDA streams is needed, or None")
     handles = [arguments.stream(each, f"streams[{number}]") for number, each in enumerate(streams)]
     return _in_slices(lambda slice_: _cpu.wake_for_streams(chosen, handles, slice_, ranges), limit)
 
@@ -175,23 +176,36 @@ class _Scopes:
     """How many `awake` scopes each shard is in, and which shards one of them woke."""
 
     def __init__(self) -> None:
-        # Held through the transition: nobody enters between the decision to sleep and the sleep. A finalizer of the
-        # same thread may.
-        self._lock = threading.RLock()
+        self.renew_lock()
         self._inside: dict[Shard, int] = {}
         self._woken: set[Shard] = set()
 
+    def renew_lock(self) -> None:
+        # Held through the transition: nobody enters between the decision to sleep and the sleep. A finalizer of the
+        # same thread may. Who waits for device memory lets it go: another scope's end may be what gives the memory.
+        self._changed = threading.Condition(threading.RLock())
+
     def enter(self, shards: list[Shard], timeout: Optional[float]) -> None:
-        with self._lock:
-            sleeping = [each for each in shards if not each.is_awake]
-            if sleeping:
-                wake(*sleeping, timeout=timeout)
-                self._woken.update(sleeping)
+        _in_slices(lambda slice_: self._enter(shards, slice_), arguments.seconds(timeout))
+
+    def _enter(self, shards: list[Shard], wait: Optional[float]) -> None:
+        with self._changed:
+            try:
+                self._wake(shards, None if wait is None else 0.0)
+            except TimedOut:
+                self._changed.wait(wait)
+                self._wake(shards, 0.0)
             for each in shards:
                 self._inside[each] = self._inside.get(each, 0) + 1
 
+    def _wake(self, shards: list[Shard], timeout: Optional[float]) -> None:
+        sleeping = [each for each in shards if not each.is_awake]
+        if sleeping:
+            wake(*sleeping, timeout=timeout)
+            self._woken.update(sleeping)
+
     def leave(self, shards: list[Shard]) -> None:
-        with self._lock:
+        with self._changed:
             for each in shards:
                 self._inside[each] -= 1
             over = {each for each in shards if self._inside[each] == 0}
@@ -201,15 +215,18 @@ class _Scopes:
             self._woken -= over
             if to_sleep:
                 sleep(*to_sleep)
+                self._changed.notify_all()
 
 
 _scopes = _Scopes()
+os.register_at_fork(after_in_child=_scopes.renew_lock)  # who held it does not live in the child
 
 
 @contextmanager
 def awake(*shards: Shard, timeout: Optional[float] = None) -> Iterator[tuple[Shard, ...]]:
     """The shards are awake inside. Those that it had to wake sleep again afterwards: where several threads are inside,
-    when the last one leaves. Entering and leaving wait for one another."""
+    when the last one leaves. Entering and leaving wait for one another; who waits for device memory lets others in and
+    out. timeout: as of `wake`."""
     chosen = _set(shards)
     _scopes.enter(chosen, timeout)
     try:
