@@ -273,12 +273,12 @@ def test_an_awake_scope_that_waits_for_memory_lets_the_one_leave_that_has_it(mak
     large, waiting = make_shard(), make_shard("waiting")
     kept, _ = sleeping(large, 60)
     tensor, expected = sleeping(waiting, 60)
-    inside, told = threading.Event(), []
+    inside, leave, told = threading.Event(), threading.Event(), []
 
     def has_the_memory():
         with sw.awake(large):
             inside.set()
-            time.sleep(0.3)
+            leave.wait(30)
         told.append("left")
 
     first = threading.Thread(target=has_the_memory)
@@ -288,6 +288,7 @@ def test_an_awake_scope_that_waits_for_memory_lets_the_one_leave_that_has_it(mak
         pass
     with pytest.raises(sw.TimedOut, match="in all"), sw.awake(waiting, timeout=0.05):
         pass
+    threading.Timer(0.3, leave.set).start()
     begin = time.monotonic()
     with sw.awake(waiting, timeout=30):
         assert time.monotonic() - begin < 10 and large.state == "asleep"
