@@ -2,6 +2,7 @@
 #include "allocator/driver/device.h"
 
 #include "allocator/base/base.h"
+#include "allocator/driver/try_twice.h"
 
 #include <array>
 #include <utility>
@@ -76,11 +77,9 @@ Device::~Device() {
   if (context_ == nullptr || driver_is_out_of_reach()) {
     return;
   }
-  const Result<void> released =
-      STILLWAKE_CALL(table_, "releasing a device's primary context", cuDevicePrimaryCtxRelease, handle_);
-  if (!released) {
-    table_.log(LogLevel::kWarning, released.error().describe().c_str());
-  }
+  try_twice(table_, [this] {
+    return STILLWAKE_CALL(table_, "releasing a device's primary context", cuDevicePrimaryCtxRelease, handle_);
+  });
 }
 
 Result<std::pair<Bytes, Bytes>> Device::memory_info() {

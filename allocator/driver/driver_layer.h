@@ -7,3 +7,4 @@
 #include "allocator/driver/driver.h"
 #include "allocator/driver/driver_table.h"
 #include "allocator/driver/stream.h"
+#include "allocator/driver/try_twice.h"

@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/stream.h"
 
+#include "allocator/driver/try_twice.h"
+
 #include <utility>
 
 namespace stillwake {
-namespace {
-
-// A destructor has nobody to tell: what failed goes to the log hook, a lost context included.
-void log_failure(const DriverTable& table, const Result<void>& result) {
-  if (!result) {
-    table.log(LogLevel::kWarning, result.error().describe().c_str());
-  }
-}
-
-} // namespace
 
 Result<OwnedStream> OwnedStream::create(Device& device) {
   STILLWAKE_ENTER(device);
@@ -38,8 +30,10 @@ OwnedStream::~OwnedStream() {
   if (stream_ == nullptr || driver_is_out_of_reach()) {
     return;
   }
-  const ContextScope scope(*device_);
-  log_failure(device_->table(), STILLWAKE_CALL(device_->table(), "destroying a stream", cuStreamDestroy, stream_));
+  try_twice(device_->table(), [this]() -> Result<void> {
+    STILLWAKE_ENTER(*device_);
+    return STILLWAKE_CALL(device_->table(), "destroying a stream", cuStreamDestroy, stream_);
+  });
 }
 
 Result<void> OwnedStream::synchronize() {
@@ -70,8 +64,10 @@ OwnedEvent::~OwnedEvent() {
   if (event_ == nullptr || driver_is_out_of_reach()) {
     return;
   }
-  const ContextScope scope(*device_);
-  log_failure(device_->table(), STILLWAKE_CALL(device_->table(), "destroying an event", cuEventDestroy, event_));
+  try_twice(device_->table(), [this]() -> Result<void> {
+    STILLWAKE_ENTER(*device_);
+    return STILLWAKE_CALL(device_->table(), "destroying an event", cuEventDestroy, event_);
+  });
 }
 
 Result<void> OwnedEvent::record(Stream stream) {

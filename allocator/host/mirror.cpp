@@ -32,14 +32,8 @@ Mirror::~Mirror() {
   }
   STILLWAKE_CHECK(!job_running_);
   for (PageRange piece : pieces()) {
-    auto unpinned = unpin(piece);
-    if (!unpinned) {
-      unpinned = unpin(piece); // a destructor has no caller who could try again
-    }
-    if (unpinned) {
+    if (try_twice(memory_.device().table(), [&] { return unpin(piece); })) {
       punch(piece);
-    } else {
-      memory_.device().table().log(LogLevel::kError, unpinned.error().describe().c_str());
     }
   }
   settle_budget();

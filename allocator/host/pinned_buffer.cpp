@@ -27,8 +27,7 @@ PinnedBuffer::~PinnedBuffer() {
   if (!pages_ || driver_is_out_of_reach()) {
     return;
   }
-  if (auto unpinned = pages_.unpin(Bytes(0), pages_.size()); !unpinned) {
-    pages_.device().table().log(LogLevel::kError, unpinned.error().describe().c_str());
+  if (!try_twice(pages_.device().table(), [this] { return pages_.unpin(Bytes(0), pages_.size()); })) {
     pages_.leak();
   }
 }

@@ -36,8 +36,8 @@ Physical& Physical::operator=(Physical&& other) noexcept {
 }
 
 Physical::~Physical() {
-  if (auto released = release(); !released) {
-    device_->table().log(LogLevel::kError, released.error().describe().c_str());
+  if (handle_ != 0) {
+    try_twice(device_->table(), [this] { return release(); });
   }
 }
 

@@ -24,11 +24,8 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
 }
 
 Mapping::~Mapping() {
-  if (device_ == nullptr) {
-    return;
-  }
-  if (auto unmapped = unmap(); !unmapped) {
-    device_->table().log(LogLevel::kError, unmapped.error().describe().c_str());
+  if (device_ != nullptr) {
+    try_twice(device_->table(), [this] { return unmap(); });
   }
 }
 
@@ -89,11 +86,8 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
 }
 
 Reservation::~Reservation() {
-  if (device_ == nullptr) {
-    return;
-  }
-  if (auto closed = close(); !closed) {
-    device_->table().log(LogLevel::kError, closed.error().describe().c_str());
+  if (device_ != nullptr) {
+    try_twice(device_->table(), [this] { return close(); });
   }
 }
 

@@ -93,18 +93,18 @@ PageHasher::~PageHasher() {
   if (driver_is_out_of_reach() || (module_ == nullptr && scratch_ == 0)) {
     return;
   }
-  const ContextScope scope(device_);
   DriverTable& table = device_.table();
-  const auto note = [&](const Result<void>& result) {
-    if (!result) {
-      table.log(LogLevel::kWarning, result.error().describe().c_str());
-    }
-  };
   if (scratch_ != 0) {
-    note(STILLWAKE_CALL(table, "giving back scratch memory for digests", cuMemFree, scratch_));
+    try_twice(table, [&]() -> Result<void> {
+      STILLWAKE_ENTER(device_);
+      return STILLWAKE_CALL(table, "giving back scratch memory for digests", cuMemFree, scratch_);
+    });
   }
   if (module_ != nullptr) {
-    note(STILLWAKE_CALL(table, "unloading the device code", cuModuleUnload, module_));
+    try_twice(table, [&]() -> Result<void> {
+      STILLWAKE_ENTER(device_);
+      return STILLWAKE_CALL(table, "unloading the device code", cuModuleUnload, module_);
+    });
   }
 }
 

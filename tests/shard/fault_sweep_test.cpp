@@ -262,5 +262,46 @@ TEST_F(FaultSweep, PrepareAndTrim) {
       });
 }
 
+TEST_F(FaultSweep, DestroyInEveryState) {
+  const std::uint64_t reservations = emulation().live_reservations();
+  const std::uint64_t registrations = emulation().live_registrations();
+  std::optional<Shard> going;
+  const auto make = [&](const std::function<void()>& bring_to_state) {
+    going.emplace(make_shard("going"));
+    fill(allocate(*going, kLarge), 1, kLarge);
+    fill(allocate(*going, kMiB * 3), 2, kMiB * 3);
+    bring_to_state();
+  };
+  const std::function<void()> go_to_sleep = [&] { ASSERT_OK(sleep({&*going})); };
+  const std::pair<const char*, std::function<void()>> states[] = {
+      {"destroy, awake", [] {}},
+      {"destroy, asleep", go_to_sleep},
+      {"destroy, awake again",
+       [&] {
+         go_to_sleep();
+         ASSERT_OK(wake({&*going}));
+       }},
+      {"destroy, waking",
+       [&] {
+         go_to_sleep();
+         ASSERT_OK(wake({&*going}, {nullptr}));
+       }},
+  };
+  for (const auto& [name, bring_to_state] : states) {
+    sweep(
+        name, [&] { make(bring_to_state); },
+        [&]() -> Result<void> {
+          going.reset();
+          return {};
+        },
+        [] {},
+        [&] {
+          EXPECT_EQ(emulation().live_reservations(), reservations);
+          EXPECT_EQ(emulation().live_registrations(), registrations);
+          expect_content(*weights_);
+        });
+  }
+}
+
 } // namespace
 } // namespace stillwake
