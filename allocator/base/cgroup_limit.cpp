@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/cgroup_limit.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 
@@ -83,6 +84,13 @@ bool lists_memory(const std::string& controllers) {
 }
 
 } // namespace
+
+Bytes CgroupLimit::kept_for_processes() const { return std::min(kMiB * 64, limit / 16); }
+
+std::string CgroupLimit::described() const {
+  return "the limit of the control group " + folder + ", of which " + readable(kept_for_processes()) +
+         " are kept for the processes themselves";
+}
 
 std::optional<CgroupLimit> read_cgroup_limit(const std::string& root) {
   std::optional<CgroupLimit> tightest;

@@ -54,4 +54,8 @@ std::string exact(Bytes size) {
   return size < kKiB ? readable(size) : readable(size) + " (" + std::to_string(size.count()) + " bytes)";
 }
 
+std::string shortage(Bytes needed, Bytes free, Bytes limit, const std::string& whose) {
+  return "needs " + exact(needed) + " more, free are " + exact(free) + " of " + readable(limit) + " (" + whose + ")";
+}
+
 } // namespace stillwake

@@ -4,21 +4,6 @@
 #include <utility>
 
 namespace stillwake {
-namespace {
-
-Bytes left_of(Bytes limit, Bytes used) { return used < limit ? limit - used : Bytes(0); }
-
-Bytes smaller(Bytes a, Bytes b) { return a < b ? a : b; }
-
-/// Page tables, stacks, and what the rest of the program takes meanwhile.
-Bytes kept_for_processes(const CgroupLimit& group) { return smaller(kMiB * 64, group.limit / 16); }
-
-std::string over_budget(Bytes needed, Bytes free, Bytes limit, const std::string& who) {
-  return "pinning needs " + exact(needed) + " more of host memory, free are " + exact(free) + " of " + readable(limit) +
-         " (" + who + ")";
-}
-
-} // namespace
 
 HostBudget::HostBudget(std::optional<Bytes> limit, std::string cgroup_root)
     : cgroup_root_(std::move(cgroup_root)), limit_(limit) {}
@@ -29,19 +14,14 @@ Result<void> HostBudget::take(Bytes size) {
   }
   RankedLock lock(mutex_);
   if (limit_ && size > left_of(*limit_, used_)) {
-    return failure(ErrorCode::kOverBudget,
-                   over_budget(size, left_of(*limit_, used_), *limit_, "the budget that was given"));
+    return failure(ErrorCode::kOverBudget, "pinned host memory " + shortage(size, left_of(*limit_, used_), *limit_,
+                                                                            "the budget that was given"));
   }
   // Read under the lock: memory that came since would be in neither count.
-  if (const auto cgroup = read_cgroup_limit(cgroup_root_)) {
-    const Bytes kept = kept_for_processes(*cgroup);
-    const Bytes free = smaller(left_of(cgroup->limit, used_ + kept), left_of(cgroup->room(), without_memory_ + kept));
-    if (size > free) {
-      return failure(ErrorCode::kOverBudget,
-                     over_budget(size, free, cgroup->limit,
-                                 "the limit of the control group " + cgroup->folder + ", of which " + readable(kept) +
-                                     " are kept for the processes themselves"));
-    }
+  const auto cgroup = read_cgroup_limit(cgroup_root_);
+  if (cgroup && size > cgroup->free(without_memory_)) {
+    return failure(ErrorCode::kOverBudget, "pinned host memory " + shortage(size, cgroup->free(without_memory_),
+                                                                            cgroup->limit, cgroup->described()));
   }
   used_ += size;
   without_memory_ += size;

@@ -18,8 +18,8 @@ public:
 
   /// Takes `size` or nothing. Any thread. kOverBudget names needed, free and limit bytes and who set the limit. The
   /// cgroup is read anew each time: what other processes of the group hold (other ranks) counts against its limit, and
-  /// so does what was taken and has no memory yet, which the group does not see. A sixteenth of the limit, 64 MiB at
-  /// most, is left to the processes themselves: the system ends one of a group that is full.
+  /// so does what was taken and has no memory yet, which the group does not see. A part of the limit is left to the
+  /// processes themselves: see CgroupLimit.
   [[nodiscard]] Result<void> take(Bytes size);
   /// So much of what was taken before will be given back to the system and taken anew.
   void expect(Bytes size);

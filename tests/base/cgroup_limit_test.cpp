@@ -68,6 +68,16 @@ TEST(CgroupLimit, InAContainerThePathOfTheHostIsNotThereButTheMountsOwnFolderIs)
   ASSERT_TRUE(read_cgroup_limit(files.root()));
 }
 
+TEST(CgroupLimit, APartIsKeptForTheProcesses) {
+  const CgroupLimit small{kMiB * 160, kMiB * 50, "/job"};
+  EXPECT_EQ(small.kept_for_processes(), kMiB * 10);
+  EXPECT_EQ(small.free(), kMiB * 100);
+  EXPECT_EQ(small.free(kMiB * 60), kMiB * 40);
+  EXPECT_EQ(small.free(kMiB * 101), Bytes(0));
+  const CgroupLimit large{kGiB * 100, Bytes(0), "/job"};
+  EXPECT_EQ(large.kept_for_processes(), kMiB * 64);
+}
+
 TEST(CgroupLimit, OddFilesAreNoLimit) {
   SystemFiles files;
   EXPECT_FALSE(read_cgroup_limit(files.root()));

@@ -2,6 +2,8 @@
 // SystemFiles is a folder that stands in for / with the files of /proc and /sys that a test writes.
 #pragma once
 
+#include "allocator/base/units.h"
+
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -26,6 +28,14 @@ public:
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
   }
+
+  /// A control group (version 2) that the process runs in.
+  void write_group(Bytes limit, Bytes in_use = Bytes(0)) {
+    write("/proc/self/cgroup", "0::/job\n");
+    write("/sys/fs/cgroup/job/memory.max", std::to_string(limit.count()));
+    write("/sys/fs/cgroup/job/memory.current", std::to_string(in_use.count()));
+  }
+  std::string group_folder() const { return root_ + "/sys/fs/cgroup/job"; }
 
 private:
   std::string root_;

@@ -40,27 +40,22 @@ TEST(HostBudget, WithoutAnyLimitItOnlyCounts) {
 
 TEST(HostBudget, TheGroupsLimitIsHardAndNamesItsFolder) {
   SystemFiles files;
-  files.write("/proc/self/cgroup", "0::/job\n");
-  files.write("/sys/fs/cgroup/job/memory.max", std::to_string((kMiB * 8).count()));
+  files.write_group(kMiB * 8);
   HostBudget budget(kMiB * 10, files.root());
   EXPECT_EQ(budget.limit(), kMiB * 8);
   EXPECT_TRUE(budget.take(kKiB * 7680)) << "a sixteenth is kept for the processes";
   const auto refused = budget.take(Bytes(1));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kOverBudget);
-  EXPECT_NE(refused.error().message.find("free are 0 B of 8.0 MiB (the limit of the control group " + files.root() +
-                                         "/sys/fs/cgroup/job, of which 512.0 KiB are kept for the processes"),
+  EXPECT_NE(refused.error().message.find("free are 0 B of 8.0 MiB (the limit of the control group " +
+                                         files.group_folder() + ", of which 512.0 KiB are kept for the processes"),
             std::string::npos)
       << refused.error().message;
 }
 
 TEST(HostBudget, WhatWasTakenAndHasNoMemoryYetIsNotFree) {
   SystemFiles files;
-  const auto hold = [&files](Bytes bytes) {
-    files.write("/sys/fs/cgroup/job/memory.current", std::to_string(bytes.count()));
-  };
-  files.write("/proc/self/cgroup", "0::/job\n");
-  files.write("/sys/fs/cgroup/job/memory.max", std::to_string((kMiB * 160).count()));
+  const auto hold = [&files](Bytes in_use) { files.write_group(kMiB * 160, in_use); };
   hold(kMiB * 50);
   HostBudget budget(std::nullopt, files.root());
   ASSERT_TRUE(budget.take(kMiB * 60)); // 160 less 50 in use less 10 kept: 100 are free
@@ -81,12 +76,10 @@ TEST(HostBudget, WhatWasTakenAndHasNoMemoryYetIsNotFree) {
 
 TEST(HostBudget, WhatOtherRanksOfTheGroupHoldIsNotFree) {
   SystemFiles files;
-  files.write("/proc/self/cgroup", "0::/job\n");
-  files.write("/sys/fs/cgroup/job/memory.max", std::to_string((kMiB * 8).count()));
-  files.write("/sys/fs/cgroup/job/memory.current", std::to_string((kMiB * 5).count()));
+  files.write_group(kMiB * 8, kMiB * 5);
   HostBudget budget(std::nullopt, files.root());
   EXPECT_FALSE(budget.take(kMiB * 3));
-  files.write("/sys/fs/cgroup/job/memory.current", std::to_string((kMiB * 1).count()));
+  files.write_group(kMiB * 8, kMiB);
   EXPECT_TRUE(budget.take(kMiB * 4));
 }
 

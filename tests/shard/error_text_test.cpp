@@ -97,7 +97,7 @@ TEST_F(ErrorText, TheHostBudgetShowsItsBytes) {
   allocate(shard, kMiB * 8);
   set_host_budget(*driver_, kMiB * 8 - Bytes(1));
   expect_says(sleep({&shard}), ErrorCode::kOverBudget,
-              "needs 8.0 MiB (8388608 bytes) more of host memory, free are 8.0 MiB (8388607 bytes)");
+              "needs 8.0 MiB (8388608 bytes) more, free are 8.0 MiB (8388607 bytes)");
 }
 
 TEST_F(ErrorText, AnInjectedFaultSaysSoThroughEveryLayer) {

@@ -176,14 +176,11 @@ std::optional<std::string> over_file_limit(const std::string& path, std::uint64_
 }
 
 std::optional<std::string> over_group_limit(const std::string& path, Bytes size, const std::string& system_root) {
-  constexpr Bytes kForTheProcess = kMiB * 64;
   const auto group = read_cgroup_limit(system_root);
-  if (!group || size + kForTheProcess <= group->room()) {
+  if (!group || size <= group->free()) {
     return std::nullopt;
   }
-  return path + " needs " + exact(size) + " more, and the control group " + group->folder + " has " +
-         exact(group->room()) + " left of " + readable(group->limit) + ", of which " + readable(kForTheProcess) +
-         " are kept for the processes themselves";
+  return path + " " + shortage(size, group->free(), group->limit, group->described());
 }
 
 } // namespace stillwake::emulation

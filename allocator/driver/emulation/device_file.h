@@ -38,8 +38,8 @@ std::string no_room(int file, const std::string& path, Bytes needed, int error);
 /// The sentence for a file that may not reach as far as `end` because of RLIMIT_FSIZE; nothing where it may. Asked
 /// first: the system ends a process that tries.
 std::optional<std::string> over_file_limit(const std::string& path, std::uint64_t end);
-/// The sentence for `size` bytes more that would fill a control group, less a little for the process itself; nothing
-/// where they fit. Asked first: the system ends a process of a full group. /proc and /sys are read below `system_root`.
+/// The sentence for `size` bytes more that a control group has no room for; nothing where they fit. Asked first: the
+/// system ends a process of a full group. /proc and /sys are read below `system_root`.
 std::optional<std::string> over_group_limit(const std::string& path, Bytes size, const std::string& system_root);
 
 } // namespace stillwake::emulation

@@ -198,29 +198,23 @@ TEST(EmulatedMemory, RegisteringTouchesNothing) {
 // A group that is full loses a process.
 TEST(EmulatedMemory, WhatAControlGroupHasNoRoomForIsOutOfMemoryAndNoKill) {
   SystemFiles files;
-  const auto limit_to = [&files](Bytes limit) {
-    files.write("/sys/fs/cgroup/job/memory.max", std::to_string(limit.count()));
-  };
-  files.write("/proc/self/cgroup", "0::/job\n");
-  files.write("/sys/fs/cgroup/job/memory.current", std::to_string((kMiB * 20).count()));
-  limit_to(kMiB * 100);
+  files.write_group(kMiB * 64, kMiB * 44);
   Emulated emulated({.devices = 1, .memory = kGiB, .share = {}, .system_root = files.root()});
   CUmemGenericAllocationHandle fits = 0;
   CUmemGenericAllocationHandle too_much = 0;
   EXPECT_EQ(emulated.create(kMiB * 16, fits), CUDA_SUCCESS);
   EXPECT_EQ(emulated.create(kMiB * 18, too_much), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(emulated.table().explain(CallId::cuMemCreate),
-            "the memory file of an emulated device needs 18.0 MiB (18874368 bytes) more, and the control group " +
-                files.root() +
-                "/sys/fs/cgroup/job has 80.0 MiB (83886080 bytes) left of 100.0 MiB, of which 64.0 MiB " +
-                "are kept for the processes themselves");
+            "the memory file of an emulated device needs 18.0 MiB (18874368 bytes) more, free are 16.0 MiB (16777216 " +
+                std::string("bytes) of 64.0 MiB (the limit of the control group ") + files.group_folder() +
+                ", of which 4.0 MiB are kept for the processes themselves)");
   EXPECT_EQ(emulated->used(kFirst), kMiB * 16) << "nothing of it was taken";
-  limit_to(kMiB * 102);
+  files.write_group(kMiB * 64, kMiB * 42);
   EXPECT_EQ(emulated.create(kMiB * 18, too_much), CUDA_SUCCESS);
   EXPECT_EQ(emulated.table().cuMemRelease(too_much), CUDA_SUCCESS);
   EXPECT_EQ(emulated.table().cuMemRelease(fits), CUDA_SUCCESS);
 
-  limit_to(kMiB);
+  files.write_group(kMiB);
   emulated->set_pattern(false); // takes nothing before it is touched
   EXPECT_EQ(emulated.create(kMiB * 512, fits), CUDA_SUCCESS);
   EXPECT_EQ(emulated.table().cuMemRelease(fits), CUDA_SUCCESS);
