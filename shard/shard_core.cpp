@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/shard_core.h"
 
+#include "shard/option_checks.h"
 #include "shard/quiesce.h"
 #include "shard/waking.h"
 
@@ -9,64 +10,8 @@
 namespace stillwake {
 namespace {
 
-constexpr std::size_t kLongestName = 256;
-
 // The mirror may keep so many pages more than are live before it is cut to size.
 constexpr Pages kMirrorSlack{1};
-
-// What a heap can count: less than 2 TiB.
-constexpr Bytes kMostAddresses = kGiB * 2048 - kPageBytes;
-
-Result<Bytes> reservation_size(const ShardOptions& options, const Device& device) {
-  if (!options.addresses) {
-    return std::min(round_up(device.total_memory(), kPageBytes), kMostAddresses);
-  }
-  if (*options.addresses < kPageBytes || *options.addresses > kMostAddresses) {
-    return failure(ErrorCode::kInvalidArgument, "shard '" + options.name + "' asks for " +
-                                                    std::to_string(options.addresses->count()) +
-                                                    " bytes of addresses; " + std::to_string(kPageBytes.count()) +
-                                                    " to " + std::to_string(kMostAddresses.count()) + " are possible");
-  }
-  return round_up(*options.addresses, kPageBytes);
-}
-
-Result<void> check_name(const std::string& name) {
-  const bool printable = std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-  if (name.empty() || name.size() > kLongestName || !printable) {
-    return failure(ErrorCode::kInvalidArgument, "a shard's name has " + std::to_string(name.size()) + " bytes" +
-                                                    (printable ? "" : " and control characters among them") +
-                                                    "; it stands in messages and " + "reports, so 1 to " +
-                                                    std::to_string(kLongestName) + " printable ones are possible");
-  }
-  return {};
-}
-
-Result<void> check_choices(const ShardOptions& options) {
-  const std::pair<const char*, bool> choices[] = {
-      {"policy", options.policy <= Policy::kFrozen && options.policy >= Policy::kPreserve},
-      {"host_copy", options.host_copy == HostCopy::kPacked || options.host_copy == HostCopy::kReadable},
-      {"backing", options.backing == Backing::kRetain || options.backing == Backing::kRelease}};
-  const auto* wrong = std::find_if(std::begin(choices), std::end(choices), [](const auto& c) { return !c.second; });
-  if (wrong == std::end(choices)) {
-    return {};
-  }
-  return failure(ErrorCode::kInvalidArgument, "shard '" + options.name + "': the value of " + wrong->first +
-                                                  " is none of the enum's; use a named one");
-}
-
-// Told at once, not by the first allocation: access to pages is given when there are pages.
-Result<void> check_peer(const std::string& name, Device& own, Device& peer) {
-  int can = 0;
-  STILLWAKE_TRY(STILLWAKE_CALL(own.table(), "asking whether a device reaches another", cuDeviceCanAccessPeer, &can,
-                               peer.handle(), own.handle()));
-  if (can == 0) {
-    return failure(ErrorCode::kInvalidArgument,
-                   "shard '" + name + "' names device " + std::to_string(peer.index().value()) +
-                       " as a peer, which cannot access the memory of device " + std::to_string(own.index().value()) +
-                       ", where the shard lives; leave it out of `peers`");
-  }
-  return {};
-}
 
 bool is_busy(const Result<void*>& block) { return !block && block.error().code == ErrorCode::kBusy; }
 
@@ -103,12 +48,7 @@ Error state_error(const ShardCore& shard, ShardState state, const char* what) {
 }
 
 Result<std::unique_ptr<ShardCore>> ShardCore::create(Driver& driver, ShardOptions options) {
-  STILLWAKE_TRY(check_name(options.name));
-  STILLWAKE_TRY(check_choices(options));
-  if (options.trust && options.policy != Policy::kFrozen) {
-    return failure(ErrorCode::kInvalidArgument,
-                   "shard '" + options.name + "' is to be trusted but is not frozen; trust goes with Policy::kFrozen");
-  }
+  STILLWAKE_TRY(check_options(options));
   std::vector<Device*> devices;
   auto own = driver.device(options.device);
   STILLWAKE_TRY(own);
@@ -166,9 +106,7 @@ ShardCore::~ShardCore() {
   }
   if (state_ != ShardState::kAsleep && state_ != ShardState::kLost) {
     for (Device* device : devices_) {
-      if (auto quiet = quiesce(*device, std::nullopt); !quiet) {
-        device_.table().log(LogLevel::kError, quiet.error().describe().c_str());
-      }
+      try_twice(device_.table(), [device] { return quiesce(*device, std::nullopt); });
     }
   }
 }
