@@ -3,7 +3,7 @@
 // (in a child made by fork, at exit) a budget is not set and nothing is pinned.
 #pragma once
 
-#include "allocator/driver/driver.h"
+#include "../allocator/driver/driver.h"
 
 namespace stillwake {
 

@@ -2,8 +2,8 @@
 // What can be asked of a shard and of a transition, and what a shard's owner may plug in.
 #pragma once
 
-#include "allocator/base/clock.h"
-#include "allocator/base/units.h"
+#include "../allocator/base/clock.h"
+#include "../allocator/base/units.h"
 
 #include <optional>
 #include <string>
@@ -32,13 +32,13 @@ enum class Backing {
 
 /// A part of a block that is in use.
 struct LiveRange {
-  Bytes offset; ///< from the block's start
-  Bytes size;
+  Bytes offset = {}; ///< from the block's start
+  Bytes size = {};
 };
 
 struct BlockLiveRanges {
   const void* block = nullptr; ///< as allocate returned it
-  std::vector<LiveRange> ranges;
+  std::vector<LiveRange> ranges = {};
 };
 
 /// What the owner of a shard's blocks knows and Stillwake cannot. Called by the thread that asks for the transition,
@@ -58,37 +58,37 @@ public:
 };
 
 struct ShardOptions {
-  std::string name;   ///< 1 to 256 bytes without control characters; for messages
-  DeviceIndex device; ///< must exist
+  std::string name = {};   ///< 1 to 256 bytes without control characters; for messages
+  DeviceIndex device = {}; ///< must exist
   Policy policy = Policy::kPreserve;
   HostCopy host_copy = HostCopy::kPacked;
   Backing backing = Backing::kRetain;
   bool trust = false; ///< kFrozen only: unchanged without being hashed
-  std::optional<Bytes>
-      addresses; ///< size of the reservation, 2 MiB to 2 TiB (less one page); unset: as much as the device has memory
-  std::vector<DeviceIndex> peers; ///< other devices that may read and write the shard; each must be able to
+  /// Size of the reservation, 2 MiB to 2 TiB (less one page); unset: as much as the device has memory.
+  std::optional<Bytes> addresses = {};
+  std::vector<DeviceIndex> peers = {}; ///< other devices that may read and write the shard; each must be able to
   ShardOwner* owner = nullptr;
 };
 
 struct SleepOptions {
-  std::optional<Duration> timeout; ///< for the work in flight, 0 or more; unset waits for ever
-  bool checked = false;            ///< quiesce and hash again before the commit; a difference is kBusy
+  std::optional<Duration> timeout = {}; ///< for the work in flight, 0 or more; unset waits for ever
+  bool checked = false;                 ///< quiesce and hash again before the commit; a difference is kBusy
   /// Streams that exist and may be capturing: asked first, so that a capture is refused and not spoilt. Stillwake keeps
   /// no streams by itself: the driver crashes when it is asked about one that was destroyed. A capture that nobody
   /// showed is refused as well, but the driver ends it.
-  std::vector<Stream> may_capture;
+  std::vector<Stream> may_capture = {};
 };
 
 /// A range that is wanted early, of 1 byte or more, in one shard of the set (which may be awake already).
 struct WakeFirst {
   const void* pointer = nullptr;
-  Bytes size;
+  Bytes size = {};
 };
 
 struct WakeOptions {
-  std::optional<Duration> timeout; ///< to wait for device memory, 0 or more; unset does not wait
-  Bytes chunk = kMiB * 128;        ///< 64 MiB to 256 MiB; the first chunks are smaller
-  std::vector<WakeFirst> first;    ///< restored before everything else, in this order; then the set's order
+  std::optional<Duration> timeout = {}; ///< to wait for device memory, 0 or more; unset does not wait
+  Bytes chunk = kMiB * 128;             ///< 64 MiB to 256 MiB; the first chunks are smaller
+  std::vector<WakeFirst> first = {};    ///< restored before everything else, in this order; then the set's order
 };
 
 } // namespace stillwake

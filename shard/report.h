@@ -2,8 +2,8 @@
 // A Report says what a transition did, as a value and as one readable line. Figures come from our own accounting.
 #pragma once
 
-#include "allocator/base/clock.h"
-#include "allocator/base/units.h"
+#include "../allocator/base/clock.h"
+#include "../allocator/base/units.h"
 
 #include <cstdint>
 #include <string>

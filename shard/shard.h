@@ -3,11 +3,11 @@
 // never change; only what lies behind them comes and goes.
 #pragma once
 
-#include "allocator/base/kept_at_exit.h"
-#include "allocator/base/result.h"
-#include "allocator/driver/driver.h"
-#include "allocator/heap/block_kind.h"
-#include "shard/options.h"
+#include "../allocator/base/kept_at_exit.h"
+#include "../allocator/base/result.h"
+#include "../allocator/driver/driver.h"
+#include "../allocator/heap/block_kind.h"
+#include "options.h"
 
 #include <memory>
 

@@ -2,8 +2,8 @@
 // Stillwake in one include: CUDA memory that sleeps and wakes without one pointer changing.
 #pragma once
 
-#include "allocator/driver/driver.h"
-#include "shard/host_memory.h"
-#include "shard/shard.h"
-#include "shard/ticket.h"
-#include "shard/transition.h"
+#include "../allocator/driver/driver.h"
+#include "host_memory.h"
+#include "shard.h"
+#include "ticket.h"
+#include "transition.h"

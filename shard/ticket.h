@@ -3,8 +3,8 @@
 // It may be copied and may outlive the shards: what it held is then over.
 #pragma once
 
-#include "allocator/base/result.h"
-#include "shard/report.h"
+#include "../allocator/base/result.h"
+#include "report.h"
 
 #include <memory>
 

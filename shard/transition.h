@@ -7,9 +7,9 @@
 // devices.
 #pragma once
 
-#include "allocator/base/kept_at_exit.h"
-#include "shard/shard.h"
-#include "shard/ticket.h"
+#include "../allocator/base/kept_at_exit.h"
+#include "shard.h"
+#include "ticket.h"
 
 #include <memory>
 #include <vector>

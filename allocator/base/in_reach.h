@@ -3,8 +3,8 @@
 // thread that is not there.
 #pragma once
 
-#include "allocator/base/process_exit.h"
-#include "allocator/base/result.h"
+#include "process_exit.h"
+#include "result.h"
 
 namespace stillwake {
 

@@ -3,7 +3,7 @@
 // its destructor may not write to it: std::unique_ptr would.
 #pragma once
 
-#include "allocator/base/process_exit.h"
+#include "process_exit.h"
 
 #include <cstddef>
 #include <memory>

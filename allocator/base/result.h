@@ -2,7 +2,7 @@
 // A Result is a value or an Error. Expected failure is returned, never thrown.
 #pragma once
 
-#include "allocator/base/error.h"
+#include "error.h"
 
 #include <tl/expected.hpp>
 

@@ -5,11 +5,11 @@
 // ask.
 #pragma once
 
-#include "allocator/base/clock.h"
-#include "allocator/base/kept_at_exit.h"
-#include "allocator/base/log.h"
-#include "allocator/base/result.h"
-#include "allocator/base/units.h"
+#include "../base/clock.h"
+#include "../base/kept_at_exit.h"
+#include "../base/log.h"
+#include "../base/result.h"
+#include "../base/units.h"
 
 #include <map>
 #include <memory>
@@ -28,12 +28,12 @@ const char* to_string(DriverKind kind);
 
 /// What is left unset comes from the environment, then from the default in the comment.
 struct DriverOptions {
-  std::optional<DriverKind> kind;            ///< STILLWAKE_DRIVER=cuda|emulated; default: cuda
-  std::optional<int> emulated_devices;       ///< STILLWAKE_EMULATED_DEVICES, 1 to 64; default: 1
-  std::optional<Bytes> emulated_memory;      ///< STILLWAKE_EMULATED_MEMORY a device, 2MiB to 1TiB; default: 8GiB
-  std::optional<std::string> emulated_share; ///< STILLWAKE_EMULATED_SHARE: processes of one name share the devices
-  std::optional<std::string> faults;         ///< STILLWAKE_FAULTS, see CallGate::parse; default: none
-  LogHook log;
+  std::optional<DriverKind> kind = {};            ///< STILLWAKE_DRIVER=cuda|emulated; default: cuda
+  std::optional<int> emulated_devices = {};       ///< STILLWAKE_EMULATED_DEVICES, 1 to 64; default: 1
+  std::optional<Bytes> emulated_memory = {};      ///< STILLWAKE_EMULATED_MEMORY a device, 2MiB to 1TiB; default: 8GiB
+  std::optional<std::string> emulated_share = {}; ///< STILLWAKE_EMULATED_SHARE: processes of one name share the devices
+  std::optional<std::string> faults = {};         ///< STILLWAKE_FAULTS, see CallGate::parse; default: none
+  LogHook log = {};
   Clock* clock = nullptr; ///< Not owned; null is the steady clock. Outlives the driver.
 };
 

@@ -2,6 +2,7 @@
 """Builds the core with every option off, installs it under a prefix of its own, and uses it from outside.
 
 usage: install_test.py SOURCE_ROOT BUILD_FOLDER C_COMPILER CPP_COMPILER DRIVER_HEADERS CLASS"""
+import itertools
 import os
 import re
 import shutil
@@ -71,18 +72,33 @@ class Installed(unittest.TestCase):
 
 class Headers(unittest.TestCase):
     def compile_alone(self, header, *flags):
-        text = f"#include <stillwake/{header.relative_to(PREFIX / 'include/stillwake').as_posix()}>\n"
-        command = [*CPP_COMPILER, *flags, "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
-                   f"-I{PREFIX / 'include'}", f"-I{PREFIX / 'include/stillwake'}", "-"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, f"{header} {flags}\n{done.stderr}")
+        self.compiles(f"#include <stillwake/{header.relative_to(PREFIX / 'include/stillwake').as_posix()}>\n", *flags)
 
-    def test_each_alone(self):
+    def compiles(self, text, *flags):
+        command = [*CPP_COMPILER, *flags, "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+                   f"-I{WORK / 'namesakes'}", f"-I{PREFIX / 'include'}", "-"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, f"{text}{flags}\n{done.stderr}")
+
+    def test_each_alone_beside_a_programs_own_headers_of_the_same_names(self):
         headers = sorted((PREFIX / "include/stillwake").rglob("*.h"))
         self.assertGreater(len(headers), 5)
         for header in headers:
+            namesake = WORK / "namesakes" / header.relative_to(PREFIX / "include/stillwake")
+            namesake.parent.mkdir(parents=True, exist_ok=True)
+            namesake.write_text("#error this is the program's own\n")
+        for header in headers:
             for standard in ("c++17", "c++20"):
                 self.compile_alone(header, "-x", "c++", f"-std={standard}")
+
+    def test_options_in_place_leave_no_warning(self):
+        self.compiles("#include <stillwake/stillwake.h>\n"
+                      "stillwake::DriverOptions d{.emulated_devices = 2};\n"
+                      "stillwake::ShardOptions h{.name = \"weights\"};\n"
+                      "stillwake::SleepOptions s{.checked = true};\n"
+                      "stillwake::WakeOptions w{.first = {{.pointer = nullptr}}};\n"
+                      "stillwake::BlockLiveRanges b{.ranges = {{.size = stillwake::kMiB}}};\n",
+                      "-x", "c++", "-std=c++20")
 
     def test_c_header_is_c(self):
         self.compile_alone(PREFIX / "include/stillwake/stillwake_c.h", "-x", "c", "-std=c99")
@@ -93,11 +109,13 @@ class PkgConfig(unittest.TestCase):
         folder = one("stillwake.pc").parent
         return run("pkg-config", *wishes, "stillwake", env={**ENVIRONMENT, "PKG_CONFIG_PATH": str(folder)}).split()
 
-    def program(self, compiler, source, standard, static):
-        """Builds a program from outside, runs it, and looks at what it links."""
+    def program(self, compiler, source, standard, static, own_first=False):
+        """Builds a program from outside, which has a folder shard/ too, runs it, and looks at what it links."""
         flags = self.flags(*["--static"] * static, "--cflags", "--libs")
         if static:
             flags = ["-l:libstillwake.a" if flag == "-lstillwake" else flag for flag in flags]
+        own = [f"-I{HERE / 'engine'}"]
+        flags = own + flags if own_first else flags + own
         path = WORK / f"{source.replace('.', '_')}{'_static' * static}"
         run(*compiler, standard, "-Wall", "-Wextra", "-Werror", "-o", path, HERE / source, *flags)
         libraries = str(one("libstillwake.so").parent)
@@ -107,8 +125,8 @@ class PkgConfig(unittest.TestCase):
         return printed
 
     def test_cpp(self):
-        for static in (False, True):
-            self.program(CPP_COMPILER, "outside.cpp", "-std=c++17", static)
+        for static, own_first in itertools.product((False, True), repeat=2):
+            self.program(CPP_COMPILER, "outside.cpp", "-std=c++17", static, own_first)
 
     def test_c(self):
         version = self.flags("--modversion")[0]

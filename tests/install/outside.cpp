@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program outside the tree: it knows Stillwake only as installed. On the emulated driver it fills a block, sleeps,
-// wakes and compares; the device's memory is ordinary memory there, so plain code can look at it.
+// wakes and compares; the device's memory is ordinary memory there, so plain code can look at it. It has a folder
+// shard/ of its own with a header that Stillwake has, too.
+#include "shard/options.h"
+
 #include <stillwake/stillwake.h>
 
 #include <cstdio>
@@ -24,7 +27,7 @@ int main() {
     return failed("open", driver.error());
   }
   stillwake::ShardOptions shard_options;
-  shard_options.name = "weights";
+  shard_options.name = engine::Options{}.model;
   auto shard = stillwake::Shard::create(*driver, shard_options);
   if (!shard) {
     return failed("create", shard.error());

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ladder of the layers: a folder includes only folders above it, through their umbrella headers.
 
-Public headers may include public headers directly, so that an installed header drags in no more than it needs.
+Public headers may include public headers directly, so that an installed header drags in no more than it needs; they do
+it relative to themselves, so that no include path of a program can put another file in their place.
 The driver's headers are included in allocator/driver alone, nccl.h in shard/group.* alone, torch in torch_plugin.
 The layers make threads in allocator/base/start_thread.h alone."""
+import posixpath
 import re
 import sys
 from pathlib import Path
@@ -60,8 +62,14 @@ def umbrella(root, layer):
 
 def fault_of_include(root, public, path, included):
     """What is wrong with an include in quotes, or None."""
+    if path in public:
+        relative_to, included = "that header", posixpath.normpath(posixpath.join(posixpath.dirname(path), included))
+    else:
+        relative_to = "the root of the tree"
     if not (root / included).exists():
-        return f'"{included}" is not a path from the root of the tree'
+        return f'"{included}" is not a path from {relative_to}'
+    if path in public and included not in public:
+        return f'a public header includes "{included}", which is not installed'
     own, other = layer_of(path), layer_of(included)
     is_user = path.split("/")[0] in USERS_OF_PUBLIC_HEADERS and path not in LOOKS_BEHIND
     if is_user and other is not None and included not in public:
@@ -74,8 +82,6 @@ def fault_of_include(root, public, path, included):
         return None
     if other is None:
         return f'{own} may not use "{included}", which is in no layer'
-    if path in public and included not in public:
-        return f'a public header includes "{included}", which is not installed'
     if own == other:
         return None
     if LADDER.index(other) > LADDER.index(own):

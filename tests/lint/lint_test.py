@@ -59,15 +59,20 @@ class Ladder(Sample):
         self.write({"allocator/memory/direct.cpp": SPDX + '#include "allocator/base/units.h"\n'})
         self.expect(ladder_lint, "through", "allocator/base/base.h")
 
+    def write_public(self, text):
+        self.write({"shard/meson.build": "public_headers += ['shard/stillwake.h']\n", "shard/stillwake.h": SPDX + text})
+
     def test_public_header_may_go_direct(self):
-        self.write({"shard/meson.build": "public_headers += ['shard/stillwake.h']\n",
-                    "shard/stillwake.h": SPDX + '#include "allocator/base/units.h"\n'})
+        self.write_public('#include "../allocator/base/units.h"\n')
         self.expect(ladder_lint)
 
     def test_public_header_with_an_inner_one(self):
-        self.write({"shard/meson.build": "public_headers += ['shard/stillwake.h']\n",
-                    "shard/stillwake.h": SPDX + '#include "allocator/base/base.h"\n'})
+        self.write_public('#include "../allocator/base/base.h"\n')
         self.expect(ladder_lint, "not installed")
+
+    def test_public_header_that_an_include_path_could_lead_astray(self):
+        self.write_public('#include "allocator/base/units.h"\n')
+        self.expect(ladder_lint, "shard/stillwake.h:2:", "not a path from that header")
 
     def test_driver_header_outside_the_driver(self):
         self.write({"allocator/memory/raw.cpp": SPDX + "#include <cudaTypedefs.h>\n"})

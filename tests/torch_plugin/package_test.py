@@ -95,6 +95,18 @@ class LibTorch(unittest.TestCase):
             OUTSIDE / "outside_torch.cpp", *flags, f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10")
         self.runs(program)
 
+    def test_its_headers_beside_a_programs_own_headers_of_the_same_names(self):
+        installed, namesakes = PREFIX / "include/stillwake", BUILD / "namesakes"
+        headers = sorted(path.relative_to(installed) for path in installed.rglob("*.h") if "torch" in str(path))
+        self.assertIn(Path("torch_plugin/library/guard.h"), headers)
+        for header in (path.relative_to(installed) for path in installed.rglob("*.h")):
+            (namesakes / header).parent.mkdir(parents=True, exist_ok=True)
+            (namesakes / header).write_text("#error this is the program's own\n")
+        source = BUILD / "every_header.cpp"
+        source.write_text("".join(f"#include <stillwake/{header.as_posix()}>\n" for header in headers))
+        run(*CPP_COMPILER, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-isystem", TORCH / "include",
+            f"-I{namesakes}", f"-I{PREFIX / 'include'}", source)
+
     @unittest.skipUnless(shutil.which("cmake"), "there is no cmake")
     def test_cmake(self):
         folder = BUILD / "outside"

@@ -3,7 +3,7 @@
 // everything that aliases it follow, because they share the storage object, whose bytes are what moves.
 #pragma once
 
-#include "torch_plugin/library/tensor_shard.h"
+#include "tensor_shard.h"
 
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>

@@ -3,7 +3,7 @@
 // every CUDA tensor of the process.
 #pragma once
 
-#include "torch_plugin/library/tensor_shard.h"
+#include "tensor_shard.h"
 
 #include <cstddef>
 

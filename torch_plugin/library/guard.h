@@ -4,7 +4,7 @@
 // kernels, numpy, backward, compiled code. Shapes, strides and addresses stay answerable.
 #pragma once
 
-#include "torch_plugin/library/weak_storages.h"
+#include "weak_storages.h"
 
 #include <cstddef>
 #include <functional>

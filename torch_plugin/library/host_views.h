@@ -4,7 +4,7 @@
 // shard is awake they raise; after a wake that failed they show what they showed before.
 #pragma once
 
-#include "torch_plugin/library/weak_storages.h"
+#include "weak_storages.h"
 
 #include <cstdint>
 #include <functional>

@@ -2,7 +2,7 @@
 // adopt for what LibTorch programs have: modules, optimizers and tensors.
 #pragma once
 
-#include "torch_plugin/library/adopt.h"
+#include "adopt.h"
 
 #include <ATen/core/Tensor.h>
 

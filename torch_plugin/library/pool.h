@@ -3,7 +3,7 @@
 // are used while it sleeps: each operator is looked at, too, so wrap construction, not training steps.
 #pragma once
 
-#include "torch_plugin/library/tensor_shard.h"
+#include "tensor_shard.h"
 
 namespace stillwake::pytorch {
 

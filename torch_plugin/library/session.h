@@ -3,8 +3,8 @@
 // name and device. It is never destroyed: tensors may outlive everything, the interpreter's end included.
 #pragma once
 
-#include "shard/stillwake.h"
-#include "torch_plugin/library/tensor_shard.h"
+#include "../../shard/stillwake.h"
+#include "tensor_shard.h"
 
 #include <atomic>
 #include <memory>

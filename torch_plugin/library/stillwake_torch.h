@@ -3,12 +3,12 @@
 // c10::OutOfMemoryError for a full device.
 #pragma once
 
-#include "torch_plugin/library/adopt.h"
-#include "torch_plugin/library/global_allocator.h"
-#include "torch_plugin/library/host_view.h"
-#include "torch_plugin/library/modules.h"
-#include "torch_plugin/library/pool.h"
-#include "torch_plugin/library/session.h"
-#include "torch_plugin/library/strays.h"
-#include "torch_plugin/library/torch_error.h"
-#include "torch_plugin/library/transitions.h"
+#include "adopt.h"
+#include "global_allocator.h"
+#include "host_view.h"
+#include "modules.h"
+#include "pool.h"
+#include "session.h"
+#include "strays.h"
+#include "torch_error.h"
+#include "transitions.h"

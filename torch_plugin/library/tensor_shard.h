@@ -3,9 +3,9 @@
 // the host views that were given out while it sleeps. One a name and device; made by the Session.
 #pragma once
 
-#include "shard/stillwake.h"
-#include "torch_plugin/library/guard.h"
-#include "torch_plugin/library/host_views.h"
+#include "../../shard/stillwake.h"
+#include "guard.h"
+#include "host_views.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>

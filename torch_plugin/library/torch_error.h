@@ -3,7 +3,7 @@
 // class of its own, which PyTorch knows as its own error.
 #pragma once
 
-#include "allocator/base/result.h"
+#include "../../allocator/base/result.h"
 
 #include <c10/util/Exception.h>
 

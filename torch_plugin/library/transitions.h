@@ -2,7 +2,7 @@
 // Sleep, wake and swap of TensorShards: the core's transitions with the guard and the host views around them.
 #pragma once
 
-#include "torch_plugin/library/tensor_shard.h"
+#include "tensor_shard.h"
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program from outside: tensors of LibTorch sleep and wake, one adopted and one made in a pool. Built against an
 // installation.
-#include <stillwake/torch_plugin/library/stillwake_torch.h>
+#include <stillwake/stillwake_torch.h>
 
 #include <ATen/ops/arange.h>
 
