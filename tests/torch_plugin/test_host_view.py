@@ -367,3 +367,14 @@ def test_a_state_dict_of_two_thousand_tensors_is_shown_in_order(shard):
     views = sw.host_view(tensors)
     assert list(views) == list(tensors)
     assert all(float(view[0]) == at for at, view in enumerate(views.values()))
+
+
+def test_a_module_whose_state_dict_computes_is_told_so(shard):
+    module = torch.nn.Linear(4, 4)
+    module.register_state_dict_post_hook(lambda self, state, prefix, _: state.update(sum=self.weight.sum()))
+    sw.adopt(module, shard)
+    sw.sleep(shard)
+    with pytest.raises(sw.InvalidArgument, match="state-dict hook.*named_parameters"):
+        sw.host_view(module)
+    assert set(sw.host_view(dict(module.named_parameters()))) == {"weight", "bias"}
+    sw.wake(shard)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools: what they make is guarded; a scope belongs to the thread that entered it, and a refused exit loses nothing."""
+import asyncio
+import sys
 import threading
 
 import pytest
 import stillwake as sw
 import torch
 from side_by_side import run_all
+from stillwake import shards as shards_module
 
 pytestmark = pytest.mark.usefixtures("nothing_hangs")
 
@@ -63,22 +66,85 @@ def test_an_error_on_its_way_is_the_context_of_the_refusal(shard):
         in_thread("leaver", lambda: leave(pool))
 
 
-def test_an_outer_pool_is_not_left_before_the_inner_one(make_shard):
+def test_pools_are_left_in_any_order(make_shard):
     outer, inner = make_shard(), make_shard()
     first, second = outer.pool(), inner.pool()
     first.__enter__()
     second.__enter__()
-    with pytest.raises(sw.InvalidArgument, match=f"'{outer.name}', which is not the innermost"):
-        first.__exit__(None, None, None)
-    assert sw.shard_of(torch.ones(3)) is inner
-    second.__exit__(None, None, None)
-    kept = torch.ones(3)
-    assert sw.shard_of(kept) is outer
     first.__exit__(None, None, None)
+    assert sw.shard_of(torch.ones(3)) is inner, "the one inside goes on"
+    second.__exit__(None, None, None)
     assert sw.shard_of(torch.ones(3)) is None
-    sw.sleep(outer)
-    with pytest.raises(RuntimeError, match="asleep"):
-        kept.sum()
+    with outer.pool(), inner.pool():
+        assert sw.shard_of(torch.ones(3)) is inner
+
+
+def test_coroutines_that_overlap_leave_nothing_behind(make_shard):
+    shards = [make_shard() for _ in range(3)]
+
+    async def make(shard, turns):
+        with shard.pool():
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            torch.ones(1)
+
+    async def all_of_them():
+        await asyncio.gather(*(make(shard, turns) for turns, shard in enumerate(shards, 1)))
+
+    asyncio.run(all_of_them())
+    assert sw.shard_of(torch.ones(1)) is None
+
+
+def test_a_generator_that_is_dropped_inside_another_pool_ends_its_own(make_shard):
+    outer, inner = make_shard(), make_shard()
+
+    def inside():
+        with outer.pool():
+            yield
+
+    generator = inside()
+    next(generator)
+    with inner.pool():
+        del generator
+        assert sw.shard_of(torch.ones(1)) is inner
+    assert sw.shard_of(torch.ones(1)) is None
+
+
+def test_an_interrupt_at_any_line_leaves_no_thread_inside(shard):
+    """What Ctrl-C does, once at every line of entering and leaving."""
+    places = 0
+
+    def once_inside(interrupt_at):
+        lines = 0
+
+        def at_line(frame, event, _):
+            nonlocal lines
+            if frame.f_code.co_filename != shards_module.__file__:
+                return None
+            lines += event == "line"
+            if event == "line" and lines == interrupt_at:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return at_line
+
+        sys.settrace(at_line)
+        try:
+            with shard.pool():
+                torch.ones(1)
+        finally:
+            sys.settrace(None)
+
+    interrupted = True
+    while interrupted:
+        try:
+            once_inside(places + 1)
+            interrupted = False
+        except KeyboardInterrupt:
+            places += 1
+        assert sw.shard_of(torch.ones(1)) is None, f"line {places}"
+    assert places >= 12
+    sw.sleep(shard)
+    sw.wake(shard)
 
 
 def test_a_pool_is_entered_once(shard):

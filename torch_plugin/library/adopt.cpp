@@ -41,7 +41,8 @@ void check(const NamedStorage& named, TensorShard& shard) {
     if (storage.nbytes() != 0) {
       refuse(named, shard,
              "it has " + std::to_string(storage.nbytes()) +
-                 " bytes and no memory (a meta or fake tensor, or one of a released storage)");
+                 " bytes and no memory (a meta or fake tensor, one of a released storage, or a "
+                 "subclass that keeps its data in attributes: adopt those)");
     }
     return;
   }

@@ -15,7 +15,7 @@ public:
   /// kInvalidArgument when the thread is inside a scope of the shard already, kBusy when somebody has put another
   /// allocator before ours.
   static void enter(TensorShard& shard);
-  /// Ends the innermost scope, which must be the shard's; kInvalidArgument otherwise.
+  /// Ends the shard's scope, those inside it go on; kInvalidArgument when the thread is not inside.
   static void leave(TensorShard& shard);
   /// The innermost scope of the calling thread, or null.
   static TensorShard* current() noexcept;

@@ -8,6 +8,8 @@
 #include "torch_plugin/library/torch_error.h"
 #include "torch_plugin/library/transitions.h"
 
+#include <utility>
+
 namespace stillwake::pytorch {
 namespace {
 
@@ -56,7 +58,7 @@ void enter_on_device(TensorShard& shard) {
 
 } // namespace
 
-void Pool::enter(TensorShard& shard) {
+Pool::Pool(TensorShard& shard) : shard_(&shard) {
   value_or_throw(in_reach());
   if (shard.device().is_cpu()) { // each of its allocations asks the shard
     check_awake(shard);
@@ -67,17 +69,24 @@ void Pool::enter(TensorShard& shard) {
   PoolWatch::begin();
 }
 
-void Pool::leave(TensorShard& shard) {
-  if (shard.device().is_cpu()) {
-    CpuScope::leave(shard);
-  } else {
-    side_for(shard).leave_pool(shard);
+Pool::~Pool() {
+  if (thread_ == std::this_thread::get_id()) {
+    leave();
   }
-  PoolWatch::end();
 }
 
-Pool::Pool(TensorShard& shard) : shard_(shard) { enter(shard); }
-
-Pool::~Pool() { leave(shard_); }
+void Pool::leave() {
+  if (thread_ != std::this_thread::get_id()) {
+    throw TorchError(ErrorCode::kInvalidArgument, "leaving a pool in another thread than the one that entered it");
+  }
+  if (TensorShard* shard = std::exchange(shard_, nullptr)) {
+    if (shard->device().is_cpu()) {
+      CpuScope::leave(*shard);
+    } else {
+      side_for(*shard).leave_pool(*shard);
+    }
+    PoolWatch::end();
+  }
+}
 
 } // namespace stillwake::pytorch

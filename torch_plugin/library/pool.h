@@ -5,6 +5,8 @@
 
 #include "tensor_shard.h"
 
+#include <thread>
+
 namespace stillwake::pytorch {
 
 class Pool {
@@ -12,17 +14,18 @@ public:
   /// Throws kAsleep for a shard that is not awake, kInvalidArgument when the thread is inside a pool of the shard
   /// already or for a CUDA shard in a process without PyTorch's CUDA side.
   explicit Pool(TensorShard& shard);
-  /// On the thread that made it, the innermost first.
+  /// On the thread that made it, in any order with others. On another one it does nothing, and that thread stays
+  /// inside.
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  /// The same in two halves, for languages without scopes.
-  static void enter(TensorShard& shard);
-  static void leave(TensorShard& shard);
+  /// Ends the scope before the object; called again it does nothing. On the thread that made it, else kInvalidArgument.
+  void leave();
 
 private:
-  TensorShard& shard_;
+  TensorShard* shard_; // null: left
+  std::thread::id thread_ = std::this_thread::get_id();
 };
 
 } // namespace stillwake::pytorch

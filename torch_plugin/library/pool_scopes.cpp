@@ -32,10 +32,13 @@ void PoolScopes::enter(TensorShard& shard) {
 }
 
 void PoolScopes::leave(const TensorShard& shard) {
-  if (innermost() != &shard) {
-    throw TorchError(ErrorCode::kInvalidArgument, "leaving the pool of shard '" + shard.name() +
-                                                      "', which is not the innermost that this thread is in");
+  TensorShard** const end = stack.inside + stack.depth;
+  TensorShard** const scope = std::find(stack.inside, end, &shard);
+  if (scope == end) {
+    throw TorchError(ErrorCode::kInvalidArgument,
+                     "leaving the pool of shard '" + shard.name() + "', which this thread is not in");
   }
+  std::copy(scope + 1, end, scope);
   --stack.depth;
 }
 

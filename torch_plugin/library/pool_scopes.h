@@ -15,7 +15,8 @@ public:
 
   /// Throws kInvalidArgument when the thread is inside the shard's pool already, or inside kMost of them.
   static void enter(TensorShard& shard);
-  /// Ends the innermost scope, which must be the shard's; kInvalidArgument otherwise.
+  /// Ends the shard's scope, those inside it go on: coroutines of one thread leave in any order, and a scope that could
+  /// not be left would last for ever. kInvalidArgument when the thread is not inside.
   static void leave(const TensorShard& shard);
   static bool has(const TensorShard& shard) noexcept;
   /// Null outside of every pool.

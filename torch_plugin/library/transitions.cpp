@@ -109,7 +109,7 @@ SleepOptions with_current_streams(SleepOptions options, const TensorShards& set)
 }
 
 /// PyTorch hands free parts of a segment to a thread inside a CUDA pool without a call to us, asleep or not, and the
-/// first write there would end the context. Asked once the guard is up: see Pool::enter.
+/// first write there would end the context. Asked once the guard is up: see Pool.
 void refuse_pools_in_use(const TensorShards& leaving) {
   for (const TensorShard* shard : leaving) {
     if (CudaSide* side = cuda_side(); !shard->device().is_cpu() && side != nullptr && side->is_inside_pool(*shard)) {

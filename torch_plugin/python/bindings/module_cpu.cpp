@@ -119,6 +119,7 @@ void bind_shard(py::module_& module) {
   py::enum_<HostCopy>(module, "HostCopy").value("packed", HostCopy::kPacked).value("readable", HostCopy::kReadable);
   py::enum_<Backing>(module, "Backing").value("retain", Backing::kRetain).value("release", Backing::kRelease);
 
+  py::class_<Pool>(module, "Pool").def("leave", &Pool::leave, NoGil());
   py::class_<TensorShard, std::unique_ptr<TensorShard, py::nodelete>> shard(module, "Shard");
   shard.def_property_readonly("name", &TensorShard::name);
   shard.def_property_readonly("device", [](const TensorShard& self) { return self.device().str(); });
@@ -135,8 +136,8 @@ void bind_shard(py::module_& module) {
       "trim", [](TensorShard& self) { return self.trim().count(); }, NoGil());
   shard.def(
       "close", [](TensorShard& self) { Session::get().close(self); }, NoGil());
-  shard.def("enter", &Pool::enter, NoGil());
-  shard.def("leave", &Pool::leave, NoGil());
+  shard.def(
+      "enter", [](TensorShard& self) { return std::make_unique<Pool>(self); }, NoGil());
   shard.def("has_adopted",
             [](TensorShard& self, std::uintptr_t storage) { return self.guard().has(storage_at(storage)); });
 

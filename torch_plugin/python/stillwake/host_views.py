@@ -36,6 +36,16 @@ def _holds_tensors(leaf: Any) -> bool:
     return any(isinstance(each, (torch.Tensor, torch.nn.Module)) for each in getattr(leaf, "__dict__", {}).values())
 
 
+def _state_dict(module: torch.nn.Module) -> Any:
+    try:
+        return module.state_dict(keep_vars=True)
+    except RuntimeError as error:
+        if "is asleep" not in str(error):
+            raise
+        raise InvalidArgument(f"host_view: state_dict() of this {type(module).__name__} computes with its tensors (a "
+                              "state-dict hook); give dict(module.named_parameters()) instead") from error
+
+
 def host_view(tree: Any, write: bool = False) -> Any:
     """The same structure with CPU tensors on the host copy, for as long as the shards sleep. Copies nothing.
 
@@ -45,8 +55,9 @@ def host_view(tree: Any, write: bool = False) -> Any:
     write: what is written into the views is what the next wake restores (and reports as unverified). Otherwise they are
         read-only by contract.
 
-    Each view has the type, shape, stride and storage offset of its tensor; tensors that share a storage share the
-    view's, which has the storage's size. Views raise once the shard wakes. While asleep, state dicts, EMA updates
+    Each view has the dtype, shape, stride and storage offset of its tensor, and is a plain tensor where that was of a
+    subclass that wraps none; tensors that share a storage share the view's, which has the storage's size. Views raise
+    once the shard wakes. While asleep, state dicts, EMA updates
     (`lerp_`) and `torch.distributed.checkpoint` work on them.
 
     Raises `Busy` for a tensor of a shard that is awake, `InvalidArgument` for a shard whose policy is "discard" or
@@ -54,7 +65,7 @@ def host_view(tree: Any, write: bool = False) -> Any:
     """
     arguments.flag(write, "write")
     if isinstance(tree, torch.nn.Module):
-        tree = tree.state_dict(keep_vars=True)
+        tree = _state_dict(tree)
     elif isinstance(tree, torch.optim.Optimizer):
         tree = tree.state_dict()
     with walk.refusing_cycles(tree):

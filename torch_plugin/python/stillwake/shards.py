@@ -27,11 +27,16 @@ os.register_at_fork(after_in_child=_renew_lock)  # who held it does not live in 
 
 
 class _Pool(ContextDecorator):
-    """The scope of `Shard.pool`, of one thread, which alone may leave it. An exit that is refused changes nothing."""
+    """The scope of `Shard.pool`, of one thread, which alone may leave it. An exit that is refused changes nothing.
+
+    A signal's handler may raise between any two of these lines (Ctrl-C). An entry that is cut short is taken back, and
+    where an exit is, the native scope ends with this object."""
 
     def __init__(self, shard: "Shard"):
         self._shard = shard
         self._makes_room = _MakesRoom(shard) if shard.device.type == "cuda" else None
+        self._room_is_made = False
+        self._scope: Optional["_cpu.Pool"] = None
         self._entered: Optional[tuple[int, str]] = None  # by which thread: its number, and how messages name it
 
     def _recreate_cm(self) -> "_Pool":
@@ -42,10 +47,15 @@ class _Pool(ContextDecorator):
             raise InvalidArgument(f"this pool() of shard '{self._shard.name}' was entered by {self._entered[1]} "
                                   "already; each `with` takes a pool() of its own")
         _cpu.take_failure()
-        self._shard._raw.enter()
-        if self._makes_room is not None:
-            self._makes_room.__enter__()
-        self._entered = _this_thread()
+        try:
+            self._scope = self._shard._raw.enter()
+            if self._makes_room is not None:
+                self._makes_room.__enter__()
+                self._room_is_made = True
+            self._entered = _this_thread()
+        except BaseException:
+            self._leave()
+            raise
         return self._shard
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -53,16 +63,23 @@ class _Pool(ContextDecorator):
         if self._entered is None or self._entered[0] != here[0]:
             told = f"{self._entered[1]} entered it, and has to leave it" if self._entered else "nobody entered it"
             raise InvalidArgument(f"leaving the pool of shard '{self._shard.name}' in {here[1]}: {told}")
-        self._shard._raw.leave()
-        if self._makes_room is not None:
-            self._makes_room.__exit__(kind, error, traceback)
-        self._entered = None
+        self._leave()
         if isinstance(error, RuntimeError) and not isinstance(error, Error):
             # PyTorch makes errors of its own of what an allocator throws: tell what it was. The last failure of the
             # thread may also be one that the block has caught already, and this error the program's own.
             failure = _cpu.take_failure()
             if failure is not None and self._is_told_by(error, failure):
                 raise failure from error
+
+    def _leave(self) -> None:
+        """Ends what of the scope there is, in the thread that entered it."""
+        self._entered = None
+        scope, self._scope = self._scope, None
+        if scope is not None:
+            scope.leave()
+        if self._room_is_made:
+            self._room_is_made = False
+            self._makes_room.__exit__(None, None, None)
 
     def _is_told_by(self, error: RuntimeError, failure: Error) -> bool:
         """Whether PyTorch's error is about this failure: it quotes it, or its CUDA allocator was refused memory."""
@@ -133,12 +150,13 @@ class Shard:
         Wrap construction, not training steps: each operator inside is looked at, too.
 
         Raises `Asleep` for a sleeping shard, `InvalidArgument` when the thread is inside it already or another thread
-        leaves it. What no operator makes is not seen: on the emulated driver the buffers of a `copy.deepcopy` stay
-        outside, and a random state (`torch.get_rng_state`) or a buffer of mkldnn is inside and does not raise; leave
-        them alone while it sleeps. When the device is full, what leaves the block is `OutOfMemory`, which is a
-        `torch.OutOfMemoryError`, too. On a GPU the shard does not sleep while a thread is inside (`Busy`), entering
-        waits for a wake that is under way, and where PyTorch has no pools (another allocator than its own caching one)
-        it is an `InvalidArgument`.
+        leaves it. The scope is the thread's: coroutines and generators that overlap in one thread are all inside the
+        one that was entered last, and may leave in any order. What no operator makes is not seen: on the emulated
+        driver the buffers of a `copy.deepcopy` stay outside, and a random state (`torch.get_rng_state`) or a buffer of
+        mkldnn is inside and does not raise; leave them alone while it sleeps. When the device is full, what leaves the
+        block is `OutOfMemory`, which is a `torch.OutOfMemoryError`, too. On a GPU the shard does not sleep while a
+        thread is inside (`Busy`), entering waits for a wake that is under way, and where PyTorch has no pools (another
+        allocator than its own caching one) it is an `InvalidArgument`.
         """
         return _Pool(self)
 
