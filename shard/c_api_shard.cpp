@@ -155,6 +155,10 @@ const char* stillwake_state_name(int32_t state) {
   return is_known ? to_string(static_cast<ShardState>(state)) : "unknown state";
 }
 
+stillwake_status stillwake_shard_first_address(stillwake_shard* shard, const void** address) {
+  return answer(shard, address, "address", [](const Shard& asked) { return asked.first_address(); });
+}
+
 stillwake_status stillwake_shard_contains(stillwake_shard* shard, const void* pointer, bool* contains) {
   return answer(shard, contains, "contains", [pointer](const Shard& asked) { return asked.contains(pointer); });
 }

@@ -54,6 +54,10 @@ void merge_atoms(LivePages& live) {
 Result<OwnerRanges> sort_owner_ranges(DeviceAddress base, Bytes size, const std::vector<BlockLiveRanges>& told) {
   OwnerRanges sorted;
   for (const BlockLiveRanges& block : told) {
+    if (block.block == nullptr) {
+      return failure(ErrorCode::kInvalidArgument, "the owner gave live ranges of a null block; name a block by the "
+                                                  "address that allocate returned");
+    }
     const DeviceAddress address(block.block);
     if (address < base || base + size <= address) {
       continue;

@@ -37,7 +37,7 @@ struct Report {
 
   std::uint64_t shards = 0;       ///< in the set
   std::uint64_t shards_moved = 0; ///< that changed their state; 0 is a no-op
-  Bytes live;                     ///< in pages that a live range touches
+  Bytes live;                     ///< in pages that a live range touches; of a wake, that a live block touches
   Bytes copied;                   ///< over the bus
   Bytes unchanged;                ///< not copied: equal to a backing that was still valid
   Bytes trusted;                  ///< not copied and not hashed: frozen and trusted

@@ -23,8 +23,8 @@ class ShardCore;
 ///   kAsleep       wake, swap in, trim, read the host copy; allocate answers asleep
 ///   kStagedWake   mapped, nothing restored: commit or abandon
 ///   kWaking       use where the ticket says ready, allocate (the stream waits for all); sleep answers busy
-///   kCorrupted    a wake's verdict was bad: the backing is kept; use at your own risk, free; sleep and allocate are
-///   refused kLost         the device's context is dead: free, destroy
+///   kCorrupted    a wake's verdict was bad: the backing is kept; use at your own risk, free; no sleep, no allocate
+///   kLost         the device's context is dead: free, destroy
 enum class ShardState { kAwake, kSealed, kStagedSleep, kAsleep, kStagedWake, kWaking, kCorrupted, kLost };
 const char* to_string(ShardState state);
 

@@ -196,6 +196,7 @@ STILLWAKE_API stillwake_status stillwake_shard_policy(stillwake_shard* shard, in
 STILLWAKE_API stillwake_status stillwake_shard_state(stillwake_shard* shard, int32_t* state);
 STILLWAKE_API const char* stillwake_state_name(int32_t state);
 STILLWAKE_API stillwake_status stillwake_shard_stats_get(stillwake_shard* shard, stillwake_shard_stats* stats);
+STILLWAKE_API stillwake_status stillwake_shard_first_address(stillwake_shard* shard, const void** address);
 STILLWAKE_API stillwake_status stillwake_shard_contains(stillwake_shard* shard, const void* pointer, bool* contains);
 STILLWAKE_API stillwake_status stillwake_shard_prepare(stillwake_shard* shard, int32_t how);
 /* `bytes` may be null. */

@@ -66,6 +66,7 @@ Result<std::shared_ptr<Waking>> WakeStage::wake(const std::vector<ShardCore*>& s
 Result<void> WakeStage::hold(const std::vector<ShardCore*>& set) {
   report_.shards = set.size();
   for (ShardCore* core : set) {
+    devices_.insert(core->devices().begin(), core->devices().end());
     if (auto waking = core->waking()) {
       STILLWAKE_TRY(waking->result()); // somebody else's wake is under way: it is waited for
     }
@@ -134,16 +135,18 @@ Result<void> WakeStage::take_and_map() {
 Result<void> WakeStage::check_streams(const std::vector<Stream>& streams) const {
   for (Stream stream : streams) {
     bool owned = false;
-    for (const Part& part : parts_) {
-      auto may_use = part.core->may_be_used_on(stream, "waking");
-      STILLWAKE_TRY(may_use);
-      owned = owned || *may_use;
-      STILLWAKE_TRY(refuse_captures(part.core->device(), {stream}));
+    for (Device* device : devices_) {
+      auto owns = device->owns(stream, "waking");
+      STILLWAKE_TRY(owns);
+      owned = owned || *owns;
     }
-    if (!owned && !parts_.empty()) {
+    if (!owned) {
       return failure(ErrorCode::kInvalidArgument,
                      "waking: stream " + hexadecimal(stream) +
-                         ", which is to wait, belongs to no device of the woken shards; give streams of their devices");
+                         ", which is to wait, belongs to no device of the set; give streams of its devices");
+    }
+    for (const Part& part : parts_) {
+      STILLWAKE_TRY(refuse_captures(part.core->device(), {stream}));
     }
   }
   return {};

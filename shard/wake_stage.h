@@ -11,6 +11,7 @@
 #include "shard/waking.h"
 
 #include <memory>
+#include <set>
 #include <vector>
 
 namespace stillwake {
@@ -61,6 +62,7 @@ private:
   HeldSet held_;
   std::vector<Part> parts_;
   std::vector<ShardPlace> ready_; // of shards that were awake already
+  std::set<Device*> devices_;     // of the whole set, peers too
   Report report_;
   TimePoint begin_;
   bool over_ = false;

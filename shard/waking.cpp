@@ -9,9 +9,10 @@ namespace stillwake {
 
 Result<void> ShardPlace::check_range(DeviceAddress address, Bytes length) const {
   if (length == Bytes(0) || length > size - (address - base)) {
-    return failure(ErrorCode::kInvalidArgument, "a range of " + std::to_string(length.count()) +
-                                                    " bytes does not end within shard '" + name +
-                                                    "'; give a range of one woken block");
+    return failure(ErrorCode::kInvalidArgument, "a range of " + std::to_string(length.count()) + " bytes " +
+                                                    (length == Bytes(0) ? "in" : "that does not end within") +
+                                                    " shard '" + name +
+                                                    "'; give a range of 1 byte or more of one woken block");
   }
   return {};
 }

@@ -9,7 +9,7 @@
 namespace stillwake {
 
 inline Result<void> in_reach() {
-  if (driver_is_out_of_reach()) [[unlikely]] {
+  if (driver_is_out_of_reach()) {
     return failure(ErrorCode::kLost,
                    "this process is exiting, or was forked from the one that opened the driver; start "
                    "processes anew (spawn instead of fork)");

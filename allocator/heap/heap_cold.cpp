@@ -100,8 +100,9 @@ Result<void> Heap::Impl::grow(SpaceMap::Growth& growth, CentralLock& lock) {
 Error Heap::Impl::no_addresses(Unit units) const {
   Error error;
   error.code = ErrorCode::kOutOfDeviceMemory;
-  error.message = fmt::format("no {} of neighbouring addresses are free in a reservation of {}", exact(bytes_of(units)),
-                              exact(size_));
+  error.message = fmt::format("no {} of neighbouring addresses are free in a reservation of {}; free blocks of it, "
+                              "or reserve more: other memory of the device does not help",
+                              exact(bytes_of(units)), exact(size_));
   return error;
 }
 

@@ -15,6 +15,7 @@ TEST_F(Handles, NullHandlesAreRefusedByName) {
   bool truth = false;
   const char* text = nullptr;
   void* pointer = nullptr;
+  const void* address = nullptr;
   auto stats = sized<stillwake_shard_stats>();
   auto figures = sized<stillwake_report_figures>();
   auto step = sized<stillwake_report_step>();
@@ -46,6 +47,7 @@ TEST_F(Handles, NullHandlesAreRefusedByName) {
       {"shard", [&] { return stillwake_shard_state(nullptr, &number); }},
       {"shard", [&] { return stillwake_shard_stats_get(nullptr, &stats); }},
       {"shard", [&] { return stillwake_shard_contains(nullptr, &number, &truth); }},
+      {"shard", [&] { return stillwake_shard_first_address(nullptr, &address); }},
       {"shard", [&] { return stillwake_shard_prepare(nullptr, 0); }},
       {"shard", [&] { return stillwake_shard_trim(nullptr, &bytes); }},
       {"shard", [&] { return stillwake_shard_host_address(nullptr, &number, &pointer); }},
@@ -95,6 +97,7 @@ TEST_F(Handles, NothingIsWrittenThroughNull) {
   EXPECT_FAILS(stillwake_shard_name(made, nullptr), STILLWAKE_INVALID_ARGUMENT, "name is null");
   EXPECT_FAILS(stillwake_shard_stats_get(made, nullptr), STILLWAKE_INVALID_ARGUMENT, "is null");
   EXPECT_FAILS(stillwake_shard_contains(made, &bytes, nullptr), STILLWAKE_INVALID_ARGUMENT, "contains is null");
+  EXPECT_FAILS(stillwake_shard_first_address(made, nullptr), STILLWAKE_INVALID_ARGUMENT, "address is null");
   EXPECT_FAILS(stillwake_wake_on_streams(&made, 1, nullptr, 0, nullptr, nullptr), STILLWAKE_INVALID_ARGUMENT,
                "ticket is null");
   EXPECT_FAILS(stillwake_stage_sleep(&made, 1, nullptr, nullptr), STILLWAKE_INVALID_ARGUMENT, "staged is null");
@@ -166,6 +169,9 @@ TEST_F(Handles, AShardTellsAboutItself) {
   EXPECT_EQ(number, STILLWAKE_POLICY_FROZEN);
   unsigned char* first = block(made, 1000, 1);
   bool inside = false;
+  const void* begin = nullptr;
+  EXPECT_OK(stillwake_shard_first_address(made, &begin));
+  EXPECT_EQ(begin, first) << "the first block of a reservation";
   EXPECT_OK(stillwake_shard_contains(made, first, &inside));
   EXPECT_TRUE(inside);
   EXPECT_OK(stillwake_shard_contains(made, &inside, &inside));

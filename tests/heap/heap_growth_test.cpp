@@ -119,7 +119,8 @@ TEST_F(HeapTest, WithoutAddressesInOnePieceItSaysSo) {
   ASSERT_FALSE(block);
   EXPECT_EQ(block.error().code, ErrorCode::kOutOfDeviceMemory);
   EXPECT_EQ(block.error().message,
-            "no 512 B of neighbouring addresses are free in a reservation of " + exact(kReservation));
+            "no 512 B of neighbouring addresses are free in a reservation of " + exact(kReservation) +
+                "; free blocks of it, or reserve more: other memory of the device does not help");
 }
 
 TEST_F(HeapTest, TheSourceMayFreeBlocksButNotAllocate) {

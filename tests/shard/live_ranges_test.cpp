@@ -124,6 +124,7 @@ TEST_F(LiveRanges, WhatAnOwnerCannotMeanIsRefusedAndEverythingIsAwake) {
       {{block, {{kMiB, Bytes(~std::uint64_t{0})}}}},          // around the end of all numbers
       {{block + 512, {{Bytes(0), Bytes(8)}}}},                // not where the block starts
       {{block + (kMiB * 64).size(), {{Bytes(0), Bytes(8)}}}}, // no block at all
+      {{nullptr, {{Bytes(0), Bytes(8)}}}},                    // none of any shard
   };
   for (const auto& told : wrong) {
     owner_.told = told;

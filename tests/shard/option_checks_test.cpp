@@ -98,6 +98,17 @@ TEST_F(OptionChecks, AWayToPrepareThatIsNoneIsRefused) {
   expect_refused(awake_->prepare(static_cast<Shard::Prepare>(5)), "preparing in way 5");
 }
 
+TEST_F(OptionChecks, AStreamThatIsNoneIsRefusedThoughAllIsAwake) {
+  if (!emulated()) {
+    GTEST_SKIP() << "a GPU's driver may crash on what is no stream";
+  }
+  const std::vector<Stream> none = {reinterpret_cast<Stream>(0x99)};
+  for (const ShardSet& set : {ShardSet{&*awake_}, ShardSet{&*asleep_}, ShardSet{&*awake_, &*asleep_}}) {
+    expect_refused(wake(set, none), "waking: 0x99 is no stream");
+  }
+  EXPECT_OK(wake({&*awake_}, std::vector<Stream>{nullptr}));
+}
+
 TEST_F(OptionChecks, RangesOfEveryShardOfTheSetAreRight) {
   WakeOptions options;
   options.first = {{other_, kMiB}, {block_, kMiB * 4}, {block_, asleep_->stats().reserved_addresses}};
