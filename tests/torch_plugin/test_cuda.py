@@ -10,6 +10,7 @@ import time
 import pytest
 import stillwake as sw
 import torch
+from interrupts import interrupted_at_every_line
 from places import MIB, free_bytes, needs_gpu, needs_two_gpus
 from torch import nn
 
@@ -64,6 +65,20 @@ def test_of_two_nested_pools_the_innermost_wins(make_shard):
         fifth = torch.ones(10, device="cuda")
     tensors = [first, second, third, fourth, fifth, torch.ones(10, device="cuda")]
     assert [sw.shard_of(tensor) for tensor in tensors] == [outer, inner, inner, outer, outer, None]
+
+
+def test_pools_are_left_in_any_order_and_interrupted_anywhere(make_shard):
+    outer, inner = make_shard(), make_shard()
+    first, second = outer.pool(), inner.pool()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert sw.shard_of(torch.ones(10, device="cuda")) is inner
+    second.__exit__(None, None, None)
+    assert sw.shard_of(torch.ones(10, device="cuda")) is None
+    assert interrupted_at_every_line(outer, "cuda") >= 16
+    sw.sleep(outer, inner)  # Busy while a thread is inside
+    sw.wake(outer, inner)
 
 
 def test_a_pool_of_ones_own_inside_a_shards_pool_wins_and_the_other_way_round(make_shard):

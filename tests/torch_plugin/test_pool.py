@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools: what they make is guarded; a scope belongs to the thread that entered it, and a refused exit loses nothing."""
 import asyncio
-import sys
 import threading
 
 import pytest
 import stillwake as sw
 import torch
+from interrupts import interrupted_at_every_line
 from side_by_side import run_all
-from stillwake import shards as shards_module
 
 pytestmark = pytest.mark.usefixtures("nothing_hangs")
 
@@ -111,38 +110,7 @@ def test_a_generator_that_is_dropped_inside_another_pool_ends_its_own(make_shard
 
 
 def test_an_interrupt_at_any_line_leaves_no_thread_inside(shard):
-    """What Ctrl-C does, once at every line of entering and leaving."""
-    places = 0
-
-    def once_inside(interrupt_at):
-        lines = 0
-
-        def at_line(frame, event, _):
-            nonlocal lines
-            if frame.f_code.co_filename != shards_module.__file__:
-                return None
-            lines += event == "line"
-            if event == "line" and lines == interrupt_at:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-            return at_line
-
-        sys.settrace(at_line)
-        try:
-            with shard.pool():
-                torch.ones(1)
-        finally:
-            sys.settrace(None)
-
-    interrupted = True
-    while interrupted:
-        try:
-            once_inside(places + 1)
-            interrupted = False
-        except KeyboardInterrupt:
-            places += 1
-        assert sw.shard_of(torch.ones(1)) is None, f"line {places}"
-    assert places >= 12
+    assert interrupted_at_every_line(shard, "cpu") >= 12
     sw.sleep(shard)
     sw.wake(shard)
 

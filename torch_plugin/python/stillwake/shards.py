@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from contextlib import AbstractContextManager, ContextDecorator
 from typing import Any, NoReturn, Optional, Union
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from . import _cpu, arguments
 from .driver import driver
@@ -30,12 +31,11 @@ class _Pool(ContextDecorator):
     """The scope of `Shard.pool`, of one thread, which alone may leave it. An exit that is refused changes nothing.
 
     A signal's handler may raise between any two of these lines (Ctrl-C). An entry that is cut short is taken back, and
-    where an exit is, the native scope ends with this object."""
+    where an exit is, the native scope and the room-making end with this object."""
 
     def __init__(self, shard: "Shard"):
         self._shard = shard
-        self._makes_room = _MakesRoom(shard) if shard.device.type == "cuda" else None
-        self._room_is_made = False
+        self._room: Optional[tuple[_MakesRoom, weakref.finalize]] = None
         self._scope: Optional["_cpu.Pool"] = None
         self._entered: Optional[tuple[int, str]] = None  # by which thread: its number, and how messages name it
 
@@ -49,9 +49,10 @@ class _Pool(ContextDecorator):
         _cpu.take_failure()
         try:
             self._scope = self._shard._raw.enter()
-            if self._makes_room is not None:
-                self._makes_room.__enter__()
-                self._room_is_made = True
+            if self._shard.device.type == "cuda":
+                mode = _MakesRoom(self._shard)
+                self._room = mode, weakref.finalize(self, mode.end)
+                mode.__enter__()
             self._entered = _this_thread()
         except BaseException:
             self._leave()
@@ -77,9 +78,11 @@ class _Pool(ContextDecorator):
         scope, self._scope = self._scope, None
         if scope is not None:
             scope.leave()
-        if self._room_is_made:
-            self._room_is_made = False
-            self._makes_room.__exit__(None, None, None)
+        if self._room is not None:
+            mode, at_the_end = self._room
+            mode.end()
+            at_the_end.detach()
+            self._room = None
 
     def _is_told_by(self, error: RuntimeError, failure: Error) -> bool:
         """Whether PyTorch's error is about this failure: it quotes it, or its CUDA allocator was refused memory."""
@@ -99,6 +102,11 @@ class _MakesRoom(TorchDispatchMode):
     def __init__(self, shard: "Shard"):
         super().__init__()
         self._shard = shard
+
+    def end(self) -> None:
+        """Leaves the mode if this thread is in it."""
+        if any(mode is self for mode in _get_current_dispatch_mode_stack()):
+            self.__exit__(None, None, None)
 
     def _make_room(self) -> bool:
         if torch.cuda.is_current_stream_capturing():

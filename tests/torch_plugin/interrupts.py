@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Ctrl-C does to a pool, once at every line of entering and leaving it."""
+import sys
+
+import stillwake as sw
+import torch
+from stillwake import shards as shards_module
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+
+def _once_inside(shard, device, interrupt_at):
+    lines = 0
+
+    def at_line(frame, event, _):
+        nonlocal lines
+        if frame.f_code.co_filename != shards_module.__file__:
+            return None
+        lines += event == "line"
+        if event == "line" and lines == interrupt_at:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return at_line
+
+    sys.settrace(at_line)
+    try:
+        with shard.pool():
+            sys.settrace(None)
+            torch.ones(1, device=device)
+            sys.settrace(at_line)
+    finally:
+        sys.settrace(None)
+
+
+def interrupted_at_every_line(shard, device):
+    """Asserts after each that the thread is outside, and answers how many lines there are."""
+    places, interrupted = 0, True
+    while interrupted:
+        try:
+            _once_inside(shard, device, places + 1)
+            interrupted = False
+        except KeyboardInterrupt:
+            places += 1
+        assert sw.shard_of(torch.ones(1, device=device)) is None, f"line {places}"
+        assert _get_current_dispatch_mode_stack() == [], f"line {places}"
+    return places
