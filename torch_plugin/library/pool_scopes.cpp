@@ -57,4 +57,14 @@ TensorShard* PoolScopes::innermost_on(c10::Device device) noexcept {
   return nullptr;
 }
 
+std::set<c10::DeviceIndex> PoolScopes::gpus() {
+  std::set<c10::DeviceIndex> gpus;
+  for (std::size_t at = 0; at < stack.depth; ++at) {
+    if (stack.inside[at]->device().is_cuda()) {
+      gpus.insert(stack.inside[at]->device().index());
+    }
+  }
+  return gpus;
+}
+
 } // namespace stillwake::pytorch

@@ -6,6 +6,7 @@
 #include "torch_plugin/library/tensor_shard.h"
 
 #include <cstddef>
+#include <set>
 
 namespace stillwake::pytorch {
 
@@ -23,6 +24,8 @@ public:
   static TensorShard* innermost() noexcept;
   /// The innermost of those on this device; null when there is none.
   static TensorShard* innermost_on(c10::Device device) noexcept;
+  /// The GPUs on which the thread is inside a pool.
+  static std::set<c10::DeviceIndex> gpus();
 };
 
 } // namespace stillwake::pytorch

@@ -3,6 +3,7 @@
 // needs PyTorch's CUDA libraries.
 #include "torch_plugin/cuda/caching_allocator_side.h"
 #include "torch_plugin/cuda/segment_allocator.h"
+#include "torch_plugin/library/pool_scopes.h"
 #include "torch_plugin/library/session.h"
 #include "torch_plugin/library/torch_error.h"
 #include "torch_plugin/python/bindings/python_errors.h"
@@ -39,10 +40,18 @@ PYBIND11_MODULE(_cuda, module) {
   module.def(
       "graph_pool", [](std::uintptr_t key) { return sw::CachingAllocatorSide::get().graph_pool(sw::shard_of(key)); },
       sw::NoGil());
-  // Whether PyTorch's cache on the shard's device gave something up, for an operator that found it full.
+  module.def("is_inside_pool", [] { return !sw::PoolScopes::gpus().empty(); });
+  // Whether PyTorch's cache gave something up on the GPUs in whose pools the thread is, for an operator that found no
+  // room.
   module.def(
       "empty_cache",
-      [](std::uintptr_t key) { return sw::CachingAllocatorSide::get().empty_cache(sw::shard_of(key).core().device()); },
+      [] {
+        bool gave_up = false;
+        for (const c10::DeviceIndex gpu : sw::PoolScopes::gpus()) {
+          gave_up = sw::CachingAllocatorSide::get().empty_cache(stillwake::DeviceIndex(gpu)) || gave_up;
+        }
+        return gave_up;
+      },
       sw::NoGil());
   // For tests of what PyTorch calls under its lock, on either driver.
   module.def(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from contextlib import AbstractContextManager, ContextDecorator
 from typing import Any, NoReturn, Optional, Union
 
@@ -31,11 +30,10 @@ class _Pool(ContextDecorator):
     """The scope of `Shard.pool`, of one thread, which alone may leave it. An exit that is refused changes nothing.
 
     A signal's handler may raise between any two of these lines (Ctrl-C). An entry that is cut short is taken back, and
-    where an exit is, the native scope and the room-making end with this object."""
+    where an exit is, the native scope ends with this object."""
 
     def __init__(self, shard: "Shard"):
         self._shard = shard
-        self._room: Optional[tuple[_MakesRoom, weakref.finalize]] = None
         self._scope: Optional["_cpu.Pool"] = None
         self._entered: Optional[tuple[int, str]] = None  # by which thread: its number, and how messages name it
 
@@ -50,9 +48,7 @@ class _Pool(ContextDecorator):
         try:
             self._scope = self._shard._raw.enter()
             if self._shard.device.type == "cuda":
-                mode = _MakesRoom(self._shard)
-                self._room = mode, weakref.finalize(self, mode.end)
-                mode.__enter__()
+                _MakesRoom.begin()
             self._entered = _this_thread()
         except BaseException:
             self._leave()
@@ -78,11 +74,8 @@ class _Pool(ContextDecorator):
         scope, self._scope = self._scope, None
         if scope is not None:
             scope.leave()
-        if self._room is not None:
-            mode, at_the_end = self._room
-            mode.end()
-            at_the_end.detach()
-            self._room = None
+        if self._shard.device.type == "cuda":
+            _MakesRoom.end()
 
     def _is_told_by(self, error: RuntimeError, failure: Error) -> bool:
         """Whether PyTorch's error is about this failure: it quotes it, or its CUDA allocator was refused memory."""
@@ -97,23 +90,29 @@ def _this_thread() -> tuple[int, str]:
 
 class _MakesRoom(TorchDispatchMode):
     """PyTorch empties its cache when a GPU is full, but not while anybody is inside a pool: an operator that found no
-    room there is asked once more with the cache emptied."""
+    room there is asked once more with the cache emptied. One serves all pools that a thread is in, and whatever kept it
+    from ending (an interrupt) the next one that is left ends it; until then it does nothing."""
 
-    def __init__(self, shard: "Shard"):
-        super().__init__()
-        self._shard = shard
+    @staticmethod
+    def begin() -> None:
+        if not any(isinstance(mode, _MakesRoom) for mode in _get_current_dispatch_mode_stack()):
+            _MakesRoom().__enter__()
 
-    def end(self) -> None:
-        """Leaves the mode if this thread is in it."""
-        if any(mode is self for mode in _get_current_dispatch_mode_stack()):
-            self.__exit__(None, None, None)
+    @staticmethod
+    def end() -> None:
+        from . import _cuda
 
-    def _make_room(self) -> bool:
+        modes = _get_current_dispatch_mode_stack()
+        if modes and isinstance(modes[-1], _MakesRoom) and not _cuda.is_inside_pool():
+            modes[-1].__exit__(None, None, None)
+
+    @staticmethod
+    def _make_room() -> bool:
         if torch.cuda.is_current_stream_capturing():
             return False
         from . import _cuda
 
-        return _cuda.empty_cache(self._shard._raw.key)
+        return _cuda.empty_cache()
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         try:
