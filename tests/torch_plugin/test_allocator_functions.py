@@ -157,23 +157,24 @@ def test_an_operator_that_finds_the_device_full_is_asked_again_once_room_was_mad
         held = [torch.empty(20 << 20, dtype=torch.uint8)]
     asked = []
 
-    def make_room(_):
+    def make_room():
         asked.append(len(held))
         held.clear()
         return asked[-1] > 0
 
-    monkeypatch.setattr(shards._MakesRoom, "_make_room", make_room)
-    with shard.pool(), shards._MakesRoom(shard):
+    monkeypatch.setattr(shards._MakesRoom, "_make_room", staticmethod(make_room))
+    with shard.pool(), shards._MakesRoom():
         tensor = torch.full((20 << 20,), 7, dtype=torch.uint8)
     assert asked == [1] and sw.shard_of(tensor) is shard and tensor.eq(7).all()
-    with pytest.raises(sw.OutOfMemory, match=shard.name), shard.pool(), shards._MakesRoom(shard):
+    with pytest.raises(sw.OutOfMemory, match=shard.name), shard.pool(), shards._MakesRoom():
         torch.full((20 << 20,), 7, dtype=torch.uint8)
     assert asked == [1, 0], "nothing came free: it is not asked a second time"
-    with pytest.raises(sw.OutOfMemory), shard.pool(), shards._MakesRoom(shard):
+    with pytest.raises(sw.OutOfMemory), shard.pool(), shards._MakesRoom():
         torch.ones(20 << 20, dtype=torch.uint8, out=torch.empty(0, dtype=torch.uint8))
     assert asked == [1, 0], "an operator that writes into its arguments may have done half of its work"
     assert tensor.eq(7).all()
 
 
 def test_without_a_gpu_there_is_no_cache_to_empty(shard):
-    assert not _cuda.empty_cache(shard._raw.key)
+    with shard.pool():
+        assert not _cuda.is_inside_pool() and not _cuda.empty_cache()
