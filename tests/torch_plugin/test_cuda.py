@@ -10,8 +10,8 @@ import time
 import pytest
 import stillwake as sw
 import torch
-from interrupts import interrupted_at_every_line
 from places import MIB, free_bytes, needs_gpu, needs_two_gpus
+from pool_scopes import interrupted_at_every_line, left_out_of_order
 from torch import nn
 
 pytestmark = needs_gpu
@@ -69,13 +69,7 @@ def test_of_two_nested_pools_the_innermost_wins(make_shard):
 
 def test_pools_are_left_in_any_order_and_interrupted_anywhere(make_shard):
     outer, inner = make_shard(), make_shard()
-    first, second = outer.pool(), inner.pool()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert sw.shard_of(torch.ones(10, device="cuda")) is inner
-    second.__exit__(None, None, None)
-    assert sw.shard_of(torch.ones(10, device="cuda")) is None
+    left_out_of_order(outer, inner, "cuda")
     assert interrupted_at_every_line(outer, "cuda") >= 16
     sw.sleep(outer, inner)  # Busy while a thread is inside
     sw.wake(outer, inner)

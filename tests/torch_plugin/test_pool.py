@@ -6,7 +6,7 @@ import threading
 import pytest
 import stillwake as sw
 import torch
-from interrupts import interrupted_at_every_line
+from pool_scopes import interrupted_at_every_line, left_out_of_order
 from side_by_side import run_all
 
 pytestmark = pytest.mark.usefixtures("nothing_hangs")
@@ -67,13 +67,7 @@ def test_an_error_on_its_way_is_the_context_of_the_refusal(shard):
 
 def test_pools_are_left_in_any_order(make_shard):
     outer, inner = make_shard(), make_shard()
-    first, second = outer.pool(), inner.pool()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert sw.shard_of(torch.ones(3)) is inner, "the one inside goes on"
-    second.__exit__(None, None, None)
-    assert sw.shard_of(torch.ones(3)) is None
+    left_out_of_order(outer, inner, "cpu")
     with outer.pool(), inner.pool():
         assert sw.shard_of(torch.ones(3)) is inner
 

@@ -1,11 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ctrl-C does to a pool, once at every line of entering and leaving it."""
+"""What the scopes of pools go through on either device: left in any order, interrupted at every line."""
 import sys
 
 import stillwake as sw
 import torch
 from stillwake import shards as shards_module
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+
+def left_out_of_order(outer, inner, device):
+    """Leaves the outer pool first, and asserts that the inner one goes on until it is left."""
+    first, second = outer.pool(), inner.pool()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert sw.shard_of(torch.ones(10, device=device)) is inner, "the one inside goes on"
+    second.__exit__(None, None, None)
+    assert sw.shard_of(torch.ones(10, device=device)) is None
 
 
 def _once_inside(shard, device, interrupt_at):
@@ -32,7 +43,8 @@ def _once_inside(shard, device, interrupt_at):
 
 
 def interrupted_at_every_line(shard, device):
-    """Asserts after each that the thread is outside, and answers how many lines there are."""
+    """What Ctrl-C does, once at every line of entering and leaving. Asserts after each that the thread is outside, and
+    answers how many lines there are."""
     places, interrupted = 0, True
     while interrupted:
         try:
